@@ -390,7 +390,7 @@ def test_space_is_free_again_when_no_version_of_a_table_has_a_file_any_more(site
     told = sweep(tables.rows, first_schema("raw"), open_bucket(place), before_ms=tomorrow)
 
     assert told is not None
-    assert (told.files, told.versions) == (small, 1)
+    assert (told.files > small, told.versions) == (True, 1)  # its manifests go, too
     assert len(_files(site, "swept")) == 1
     site.extend(stream, 8, 2, _plain)
     assert site.run(*arguments)["tables"][name]["planned"] == {stream: [[200, 250]]}

@@ -236,6 +236,7 @@ class IcebergTable:
                 return None
         now = self._catalog.load_table(self.name)
         seen = {each.snapshot_id for each in before.metadata.snapshots}
+        needed |= {before.metadata_location, now.metadata_location}
         return Versions(len(gone), needed | self._referenced(now, seen))
 
     def _referenced(self, table: IcebergMetadata, skipped: Collection[int]) -> set[str]:

@@ -135,7 +135,10 @@ def _up_to_a_state(by_id: dict[int, Snapshot], head: int) -> Iterator[int]:
 
 
 def referenced(metadata: TableMetadata, io: FileIO, skipped: Collection[int]) -> Iterator[str]:
-    """URLs of the data, delete and state files of all snapshots but those, some of them twice.
+    """URLs of all files of all snapshots but those, and of the metadata; some of them twice.
+
+    Also the metadata that was the table before, as far back as it says itself: a reader, or a
+    person who goes back, may have it by its name.
 
     Raises:
         FileNotFoundError: a manifest is gone; then nobody knows. And whatever else pyiceberg raises
@@ -144,9 +147,14 @@ def referenced(metadata: TableMetadata, io: FileIO, skipped: Collection[int]) ->
     for value in metadata.properties.values():
         yield value
         yield value.partition(" ")[2]  # a state object, behind a snapshot's id
+    yield from (each.metadata_file for each in metadata.metadata_log)
+    for statistics in (*metadata.statistics, *metadata.partition_statistics):
+        yield statistics.statistics_path
     snapshots = [each for each in metadata.snapshots if each.snapshot_id not in skipped]
     yield from map(state_of, snapshots)
+    yield from (each.manifest_list for each in snapshots)
     for manifest in _manifests(snapshots, io):
+        yield manifest.manifest_path
         for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
             yield entry.data_file.file_path
 

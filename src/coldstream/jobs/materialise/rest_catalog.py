@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import os
 from functools import partial
+from typing import Any
 
 from pyiceberg.catalog.rest import RestCatalog
-from requests import Session
 
 from coldstream.adapters.place import Place, client
 from coldstream.adapters.settings import resolve_region
@@ -31,9 +31,9 @@ _PATIENCE = (5, 60)
 class PatientRestCatalog(RestCatalog):
     """Waits for an answer, but not for ever: pyiceberg sets no limit."""
 
-    def _create_session(self) -> Session:
-        session = super()._create_session()
-        session.request = partial(session.request, timeout=_PATIENCE)  # type: ignore[method-assign]
+    def _create_session(self) -> Any:
+        session: Any = super()._create_session()
+        session.request = partial(session.request, timeout=_PATIENCE)
         return session
 
 

@@ -1,7 +1,8 @@
 """Delete the files that no version of a table has any more: only then does retention free space.
 
 What may go was written before a time that lies further back than any run is long, and is named by
-nothing: not by the table as it is, not by any version that was the table since that time. Objects
+nothing: not by the table as it is, not by any version that was the table since that time. That is
+data, states, and Iceberg's own manifests and metadata, of which each commit leaves some. Objects
 are listed before the table is asked, so what is written meanwhile is not among them. If anything
 cannot be read, nothing is deleted.
 """
@@ -35,9 +36,14 @@ class Swept(StrEnum):
     STATES = "states"
 
 
-#: Folder, begin and end of the names that this job gives; metadata and commits are not among them.
+#: Folder, begin and end of the names that this job and Iceberg's writers give.
 _NAMES = {
-    Swept.ALL: (("data", "", ".parquet"), ("coldstream", "state-", ".json")),
+    Swept.ALL: (
+        ("data", "", ".parquet"),
+        ("coldstream", "state-", ".json"),
+        ("metadata", "", ".metadata.json"),
+        ("metadata", "", ".avro"),
+    ),
     Swept.STATES: (("coldstream", "state-", ".json"),),
 }
 
