@@ -1,4 +1,4 @@
-"""Tasks in the workers of a client of Spark Connect, which has no RDD; `slow` tests have a server."""
+"""Tasks in the workers of a client of Spark Connect, which has no RDD. Slow tests have a server."""
 
 from __future__ import annotations
 
