@@ -159,7 +159,9 @@ def _route(
             catalog.create_namespace(tuple(wanted["namespace"]))
             return 200, json.dumps({"namespace": wanted["namespace"], "properties": {}})
         case "POST", ["namespaces", namespace, "tables"]:
-            new = CreateTableRequest.model_validate_json(body)
+            # pyiceberg's client leaves out what is null, and its own model of it wants it there.
+            absent = dict.fromkeys(("location", "partition-spec", "write-order"))
+            new = CreateTableRequest.model_validate({**absent, **json.loads(body)})
             if new.stage_create:
                 return 400, _error(400, "BadRequestException", "Stage create is not supported")
             made = catalog.create_table(
