@@ -55,7 +55,9 @@ def create(
     def id_of(column: str) -> int:
         return known.find_field(column).field_id
 
-    divided = [(stream, IdentityTransform(), f"{stream}_identity")]
+    divided: list[tuple[str, Transform[Any, Any], str]] = [
+        (stream, IdentityTransform(), f"{stream}_identity")
+    ]
     if partition in _TRANSFORMS:
         divided.append((time, _TRANSFORMS[partition], f"{time}_{partition}"))
     spec = PartitionSpec(

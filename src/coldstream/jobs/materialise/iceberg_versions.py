@@ -61,7 +61,7 @@ def unchanged(catalog: Catalog, metadata: TableMetadata) -> tuple[TableRequireme
         # Its type lists the requirements that a REST catalog knows.
         return (Unchanged(loaded=metadata),)  # type: ignore[return-value]
     named = [
-        AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id)
+        AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id})
         for name, ref in metadata.refs.items()
     ]
     return (AssertTableUUID(uuid=metadata.table_uuid), *named)

@@ -47,7 +47,7 @@ def configurations(location: str, role: str, snapshot_days: int) -> dict[str, Co
         role: ARN of the role that they take.
         snapshot_days: after which a snapshot may be forgotten.
     """
-    told = {
+    told: dict[str, dict[str, dict[str, Any]]] = {
         "compaction": {
             "compactionConfiguration": {"strategy": "binpack", "minInputFiles": _MIN_INPUT_FILES}
         },
