@@ -53,6 +53,10 @@ def test_jobs_run_by_spark_connect(site: Site, remote: str) -> None:
     assert (rebuilt["streams"], rebuilt["differences"]) == (2, {})
     scrubbed = _job(site, remote, "scrub", streams=f"{DEEP}|{HOLED}", task_bytes="3000")
     assert (scrubbed["fragments"], scrubbed["findings"]["damaged"]) == (43, 0)
+    profiled = _job(site, remote, "profile_streams", streams=DEEP)
+    assert (profiled["streams"], profiled["failed"]) == (1, [])
+    walked = _job(site, remote, "fleet")
+    assert walked["fragments"] == 44
     for rows in (400, 0):
         filled = _job(site, remote, "materialise", streams="deep", into="by_connect")
         (table,) = filled["tables"].values()

@@ -155,7 +155,7 @@ def _overview(streams: Sequence[Row], rates: Mapping[str, Sequence[Row]]) -> str
         for head, unit, _ in _OVERVIEW
     )
     return (
-        '<section><table class="sortable"><thead><tr><th>Stream</th>'
+        '<section><table class="sortable"><thead><tr><th data-sort-reverse>Stream</th>'
         f'<th data-sort-method="none">Bytes over time</th>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></section>"
     )
@@ -300,8 +300,8 @@ def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> st
     first, *others = head
     titles = "".join(f'<th data-sort-method="number">{each}</th>' for each in others)
     return (
-        f'<div><h3>{title}</h3><table class="sortable"><thead><tr><th>{first}</th>{titles}</tr>'
-        f"</thead><tbody>{lines}</tbody></table>{more}</div>"
+        f'<div><h3>{title}</h3><table class="sortable">'
+        f"<thead><tr><th data-sort-reverse>{first}</th>{titles}</tr></thead><tbody>{lines}</tbody></table>{more}</div>"
     )
 
 

@@ -36,6 +36,7 @@
         datasets: [{
           data: each.values,
           backgroundColor: colour("--bar"),
+          hoverBackgroundColor: colour("--ink"),
           categoryPercentage: 1,
           barPercentage: 0.92,
           minBarLength: 1,
@@ -59,6 +60,7 @@
     });
   }
   for (const table of document.querySelectorAll("table.sortable")) {
+    /* Numbers begin with the greatest; names, whose heads say data-sort-reverse, with a. */
     new Tablesort(table, { descending: true });
   }
 })();
