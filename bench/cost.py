@@ -32,7 +32,7 @@ from coldstream import names
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.plans.policy import PolicySet
-from coldstream.plans.turns import is_in_turn
+from coldstream.plans.turns import SEARCH_ROUNDS, is_in_turn
 from coldstream.remote.context import Context
 from coldstream.usecases.claim import anchor
 from coldstream.usecases.commit_runs import commit_runs
@@ -48,7 +48,8 @@ RUNS = {
     "collect": MONTH_HOURS / 24,
 }
 FLUSH_SECONDS = 300
-EVERY_MS = 300_000  # from one run of reconcile to the next; it looks at idle streams every twelfth
+EVERY_MS = 300_000  # from one run of reconcile to the next
+TURNS = 12  # in which it looks at each idle stream once
 MIB = 2**20
 
 Counts = Mapping[str, float]
@@ -138,6 +139,9 @@ class Tier:
         self._machines = boto3.client("stepfunctions")
         self._prefix = os.environ[names.ENV_WORKFLOWS]
         self._made = 0
+        #: Streams at rest, and those of them that the last run of reconcile looked at.
+        self.at_rest: list[str] = []
+        self.in_turn = 0
         self.memory_gb = deployed_memory_gb()
 
     def dollars(self, found: Counts) -> dict[str, float]:
@@ -155,8 +159,10 @@ class Tier:
 
     def run(self, workflow: str) -> None:
         """Run a machine as its schedule starts it, to its end."""
-        while workflow == "reconcile" and _in_the_bucket_now():
-            time.sleep(1)  # `looks` counts what this run would do once an hour
+        if workflow == "reconcile":
+            while _searches_or_ends():
+                time.sleep(1)  # `searches` counts what this run would do now and then
+            self.in_turn = sum(_in_turn_now(stream) for stream in self.at_rest)
         started = self._machines.start_execution(
             stateMachineArn=self._prefix + workflow,
             input=json.dumps({"reason": names.REASON_SCHEDULE}),
@@ -173,6 +179,18 @@ class Tier:
         """What one run of each schedule counts."""
         return {name: counted(partial(self.run, name)) for name in RUNS}
 
+    def slope(
+        self, more: Mapping[str, Counts], base: Mapping[str, Counts], many: int
+    ) -> dict[str, Counts]:
+        """The counts of `many` streams at rest, where those that are here made the difference.
+
+        A run of reconcile is taken for as many as it looked at, which the names alone decide, so
+        that the bill does not hang on which names were drawn.
+        """
+        found = slope(more, base, many, len(self.at_rest))
+        turn = {"reconcile": more["reconcile"]}
+        return found | slope(turn, base, many, TURNS * max(1, self.in_turn))
+
     def stream(self) -> str:
         """A new stream, claimed, without data."""
         self._made += 1
@@ -188,6 +206,7 @@ class Tier:
             stream = self.stream()
             self.upload(piece(stream, 0, size=200, at_ms=1_000_000))
             commit_runs(self.there, stream, pause=lambda attempt: None)
+            self.at_rest.append(stream)
 
         with ThreadPoolExecutor(6) as pool:
             list(pool.map(one, range(many)))
@@ -269,10 +288,10 @@ def slope(
     return {name: one(more[name], base[name]) for name in more}
 
 
-def looks(tier: Tier, streams: int, of: int) -> dict[str, float]:
-    """Dollars a month for reconcile's look through the bucket, once an hour, with `streams`.
+def searches(tier: Tier, streams: int, of: int) -> dict[str, float]:
+    """Dollars a month for reconcile's search of the bucket, every three hours, with `streams`.
 
-    It is a part of one run in twelve, so the runs that are counted leave it out (`Tier.run`).
+    It is a part of one run in 36, so the runs that are counted leave it out (`Tier.run`).
     """
 
     def look() -> None:
@@ -287,14 +306,24 @@ def looks(tier: Tier, streams: int, of: int) -> dict[str, float]:
     found = counted(look)
     found["lambda.scan.seconds"] = time.perf_counter() - started  # type: ignore[assignment]
     return {
-        f"reconcile's look at the bucket: {service}": value * MONTH_HOURS * streams / of
+        f"reconcile's search of the bucket: {service}": value
+        * MONTH_HOURS
+        / SEARCH_ROUNDS
+        * streams
+        / of
         for service, value in tier.dollars(found).items()
     }
 
 
-def _in_the_bucket_now() -> bool:
-    """Whether a run of reconcile that began now would look through the bucket."""
-    return is_in_turn("", now_ms=time.time_ns() // 10**6, every_ms=EVERY_MS, idle_ms=12 * EVERY_MS)
+def _in_turn_now(stream: str, rounds: int = 1) -> bool:
+    now_ms = time.time_ns() // 10**6
+    return is_in_turn(stream, now_ms=now_ms, every_ms=EVERY_MS, idle_ms=rounds * TURNS * EVERY_MS)
+
+
+def _searches_or_ends() -> bool:
+    """Whether a run of reconcile that began now would search the bucket, or the turn ends soon."""
+    left_ms = EVERY_MS - time.time_ns() // 10**6 % EVERY_MS
+    return _in_turn_now("", SEARCH_ROUNDS) or left_ms < 10_000
 
 
 def main() -> None:
@@ -314,17 +343,17 @@ def main() -> None:
         tier.idle(streams)
         tier.run("collect")  # the first one makes its record
         some = tier.schedules()
-        of_many = tier.monthly(slope(some, base, 10_000, streams))
-        of_many |= looks(tier, 10_000, streams)
-        # An agent looks every half hour whether what it has uploaded is still there.
-        of_many["agents: dynamodb"] = 10_000 * MONTH_HOURS * 2 * PRICES["dynamodb.GetItem"]
+        of_many = tier.monthly(tier.slope(some, base, 10_000))
+        of_many |= searches(tier, 10_000, streams)
+        # An agent looks every two hours whether what it has uploaded is still there.
+        of_many["agents: dynamodb"] = 10_000 * MONTH_HOURS / 2 * PRICES["dynamodb.GetItem"]
         of_many["agents: heartbeats"] = words(10_000, moving=False)
         # No event comes to streams at rest, so the commit function reports nothing.
         Bill("10000-idle", {**always, **of_many, "metrics": own_metrics() - before}).show(60)
 
         quiet = {name: some[name] for name in ("reconcile", "retention", "collect")}
-        parts = {**always, **tier.monthly(slope(quiet, base, 1000, streams))}
-        parts |= looks(tier, 1000, streams)
+        parts = {**always, **tier.monthly(tier.slope(quiet, base, 1000))}
+        parts |= searches(tier, 1000, streams)
         parts["agents: heartbeats and words"] = words(1000, moving=True)
         parts |= commits(tier, paced)
         parts |= consolidations(tier, some["consolidate"], flowing, small)

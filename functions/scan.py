@@ -10,7 +10,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import names
-from coldstream.plans.turns import is_in_turn
+from coldstream.plans.turns import SEARCH_ROUNDS, is_in_turn
 from coldstream.usecases.scan import ScanFor, ScanPage, scan, several
 from functions._heartbeats import tell_heartbeats
 from functions._runtime import (
@@ -41,7 +41,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     if workflow is ScanFor.RECONCILE and not event.get("cursor"):
         tell_heartbeats()
     rules, in_time = policies(), time_left(context)
-    in_turn = _turn(event.get("reason") == names.REASON_SCHEDULE)
+    scheduled = event.get("reason") == names.REASON_SCHEDULE
+    in_turn, look = _turn(scheduled), _turn(scheduled, SEARCH_ROUNDS)("")
     page = several(
         lambda cursor: scan(
             remote(),
@@ -51,8 +52,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             target_size=setting(names.ENV_FRAGMENT_SIZE),
             cursor=cursor,
             mark=True,
-            # The bucket is one more that is looked at in its turn: once an hour.
-            look=in_turn(""),
+            look=look,
             in_turn=in_turn,
             time_left=in_time,
         ),
@@ -95,15 +95,18 @@ def _tell_lost(page: ScanPage) -> None:
     metrics.flush_metrics()
 
 
-def _turn(scheduled: bool) -> Callable[[str], bool]:
-    """Which idle streams are looked at: all of them where a person has started the run."""
+def _turn(scheduled: bool, rounds: int = 1) -> Callable[[str], bool]:
+    """Which idle streams are looked at: all of them where a person has started the run.
+
+    In a number of rounds each is looked at once.
+    """
     if not scheduled:
         return lambda _: True
     return partial(
         is_in_turn,
         now_ms=now_ms(),
         every_ms=setting(names.ENV_RECONCILE_MINUTES) * _MINUTE_MS,
-        idle_ms=setting(names.ENV_RECONCILE_IDLE_MINUTES) * _MINUTE_MS,
+        idle_ms=rounds * setting(names.ENV_RECONCILE_IDLE_MINUTES) * _MINUTE_MS,
     )
 
 

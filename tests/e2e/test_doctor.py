@@ -60,6 +60,7 @@ def unannounced(site: Site) -> Iterator[None]:
     s3.put_bucket_notification_configuration(Bucket=site.bucket, NotificationConfiguration=before)
 
 
+@pytest.mark.slow  # it waits a minute for what never comes
 @pytest.mark.usefixtures("unannounced")
 def test_a_bucket_without_events_is_found_and_the_probe_is_committed_all_the_same(
     site: Site, data_dir: Path

@@ -189,7 +189,11 @@ def test_a_killed_retention_is_finished_by_the_next(
     [
         ({"fragments": 9}, 1),
         # Two of three fit into a full fragment, and S3 copies them part by part.
-        ({"fragments": 3, "body_size": 640 * 1024, "records_per_chunk": 5}, 2),
+        pytest.param(
+            {"fragments": 3, "body_size": 640 * 1024, "records_per_chunk": 5},
+            2,
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["read and written", "copied"],
 )

@@ -153,8 +153,9 @@ class DirectoryCatalog:
             if item is not None:
                 yield item
 
-    def page(self, cursor: str | None, limit: int) -> CatalogPage:
+    def page(self, cursor: str | None, limit: int, *, fresh: bool = True) -> CatalogPage:
         """All of them at once: a directory has no pages."""
+        del fresh
         if cursor is not None:
             raise InvalidInputError("a directory has no pages")
         return CatalogPage(tuple(self.streams()), None)

@@ -111,7 +111,7 @@ class DynamoCatalog:
         damaged: CorruptDataError | None = None
         start: dict[str, Any] = {}
         while True:
-            page, start = self._scan(start)
+            page, start = self._scan(start, ConsistentRead=True)
             for item in page:
                 if isinstance(item, CorruptDataError):
                     damaged = damaged or item
@@ -122,9 +122,9 @@ class DynamoCatalog:
         if damaged is not None:
             raise damaged  # last, so that one item that cannot be read hides no other stream
 
-    def page(self, cursor: str | None, limit: int) -> CatalogPage:
+    def page(self, cursor: str | None, limit: int, *, fresh: bool = True) -> CatalogPage:
         start = {} if cursor is None else _start(cursor)
-        found, next_offset = self._scan(start, Limit=limit)
+        found, next_offset = self._scan(start, Limit=limit, ConsistentRead=fresh)
         return CatalogPage(
             items=tuple(item for item in found if isinstance(item, CatalogItem)),
             cursor=_cursor(next_offset),
@@ -136,12 +136,11 @@ class DynamoCatalog:
         return json.dumps([f"{self._prefix}{token & _U64:016x}", CATALOG_ITEM])
 
     def _scan(
-        self, start: dict[str, Any], **limit: int
+        self, start: dict[str, Any], **more: int
     ) -> tuple[list[CatalogItem | CorruptDataError], dict[str, Any]]:
         """The items that one request gives, and where the next one begins, {} at the end."""
         arguments: dict[str, Any] = {
             "TableName": self._table,
-            "ConsistentRead": True,
             # A scan reads every item anyway; what it filters is what it would have to skip.
             "FilterExpression": "#kind = :kind AND #prefix = :prefix",
             "ExpressionAttributeNames": {"#kind": "kind", "#prefix": "prefix"},
@@ -149,7 +148,7 @@ class DynamoCatalog:
                 ":kind": {"S": CATALOG_ITEM},
                 ":prefix": {"S": self._prefix},
             },
-            **limit,
+            **more,
             **({"ExclusiveStartKey": start} if start else {}),
         }
         answer = translating(lambda: self._client.scan(**arguments))

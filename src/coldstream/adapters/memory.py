@@ -216,7 +216,8 @@ class MemoryCatalog:
         with self._lock:
             return iter(list(self.items.values()))
 
-    def page(self, cursor: str | None, limit: int) -> CatalogPage:
+    def page(self, cursor: str | None, limit: int, *, fresh: bool = True) -> CatalogPage:
+        del fresh  # it always is
         if cursor == "":
             raise InvalidInputError("not a cursor of this catalog")
         with self._lock:

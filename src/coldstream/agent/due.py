@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from coldstream.agent.state import Course, Waiting
 from coldstream.errors import FencedError
 
-#: A stream whose manifest has all that the log has is looked at this often, seconds.
-LEVEL_SECONDS = 1800.0
+#: A stream whose manifest has all that the log has is looked at this often, seconds: an undo may
+#: have cut off what was there. It can wait, since local retention takes nothing of a log at rest.
+LEVEL_SECONDS = 7200.0
 #: A stream that waits is looked at this often, so that a standstill is told in time, seconds.
 _STANDING_SECONDS = 15.0
 

@@ -75,9 +75,9 @@ class ReadOnlyCatalog:
         """As the port says."""
         return self._catalog.streams()
 
-    def page(self, cursor: str | None, limit: int) -> CatalogPage:
+    def page(self, cursor: str | None, limit: int, *, fresh: bool = True) -> CatalogPage:
         """As the port says."""
-        return self._catalog.page(cursor, limit)
+        return self._catalog.page(cursor, limit, fresh=fresh)
 
     def cursor_at(self, token: int) -> str | None:
         """As the port says."""

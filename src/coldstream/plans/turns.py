@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from zlib import crc32
 
+#: In how many rounds of the idle streams the bucket is searched once for streams without an item.
+SEARCH_ROUNDS = 3
+
 
 def is_in_turn(stream: str, *, now_ms: int, every_ms: int, idle_ms: int) -> bool:
     """Whether a run at `now_ms` looks at a stream without recent data.

@@ -116,10 +116,17 @@ class Catalog(Protocol):
         """
         ...
 
-    def page(self, cursor: str | None, limit: int) -> CatalogPage:
+    def page(self, cursor: str | None, limit: int, *, fresh: bool = True) -> CatalogPage:
         """At most `limit` (at least 1) of `streams()`, from `cursor` on; one request.
 
         An item that is there all the while is on exactly one page.
+
+        Args:
+            cursor: of the page before; None for the first.
+            limit: items.
+            fresh: whether all is as it is now; else what was written within the last seconds may
+                be missing or as it was before, for half the price. That is for whoever only looks
+                where something may be to do, and comes again.
 
         Raises:
             InvalidInputError: `cursor` is none that this catalog gave.

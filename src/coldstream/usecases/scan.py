@@ -1,7 +1,8 @@
 """Which streams a scheduled workflow should look at, from what the catalog says of them.
 
 The items alone rule out most streams, so a sweep over ten thousand of them costs a few pages of the
-table and not a GET for each.
+table and not a GET for each. The pages need not be fresh: each step reads its item again, and what
+one run does not see, the next one does.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def scan(
     if workflow is ScanFor.COLLECT:
         page, following = _turned(tier.catalog, cursor, now_ms)
     else:
-        page = tier.catalog.page(begin or None, PAGE)
+        page = tier.catalog.page(begin or None, PAGE, fresh=False)
         following = f"{where}:{page.cursor}" if page.cursor else None
     table_id = tier.catalog.table_id()
     empty = not page.items and not page.damaged and page.cursor is None
@@ -215,7 +216,7 @@ def _turned(catalog: Catalog, cursor: str | None, now_ms: int) -> tuple[CatalogP
     first, _, begin = rest.partition(":")
     if where not in (_SPUN, _WRAPPED):
         where, first, begin = _SPUN, "", catalog.cursor_at(draw("", now_ms)) or ""
-    page = catalog.page(begin or None, PAGE)
+    page = catalog.page(begin or None, PAGE, fresh=False)
     if where == _WRAPPED:
         names = [item.stream for item in page.items]
         if first in names:

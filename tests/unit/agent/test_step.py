@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.agent.cutting import OwnClaim
-from coldstream.agent.due import Reasons, settled, wake_at
+from coldstream.agent.due import LEVEL_SECONDS, Reasons, settled, wake_at
 from coldstream.agent.effects import (
     BeginsAbove,
     Begun,
@@ -305,8 +305,8 @@ def test_what_is_cut_a_second_time_still_counts_as_cut() -> None:
 def test_a_level_manifest_is_read_only_now_and_then() -> None:
     level = replace(UNDER_WAY, next_offset=80, flying=(), watched_at=100.0)
 
-    assert step(level, seen(1800.0), Watching(trying=False))[1] == (Follow(moved=False),)
-    assert ReadItem in kinds(step(level, seen(1901.0), Watching(trying=False))[1])
+    assert step(level, seen(LEVEL_SECONDS), Watching(trying=False))[1] == (Follow(moved=False),)
+    assert ReadItem in kinds(step(level, seen(101.0 + LEVEL_SECONDS), Watching(trying=False))[1])
     assert ReadItem in kinds(step(level, seen(200.0), Watching(trying=True))[1])
 
 
@@ -412,7 +412,7 @@ LEVEL = replace(UNDER_WAY, next_offset=80, flying=(), watched_at=100.0)
 @pytest.mark.parametrize(
     ("course", "reasons", "at"),
     [
-        (LEVEL, NOTHING, 1900.0),
+        (LEVEL, NOTHING, 100.0 + LEVEL_SECONDS),
         (LEVEL, replace(NOTHING, more=True), 110.0),
         (LEVEL, replace(NOTHING, ripe_at=125.0), 125.0),
         (LEVEL, replace(NOTHING, unproved=True, ask_at=112.0), 112.0),

@@ -198,8 +198,10 @@ class SimCatalog:
     def streams(self) -> Iterator[CatalogItem]:
         return self._net.read(DYNAMODB, "Scan", self.inner.streams)
 
-    def page(self, cursor: str | None, limit: int) -> CatalogPage:
-        return self._net.read(DYNAMODB, "Query", lambda: self.inner.page(cursor, limit))
+    def page(self, cursor: str | None, limit: int, *, fresh: bool = True) -> CatalogPage:
+        return self._net.read(
+            DYNAMODB, "Query", lambda: self.inner.page(cursor, limit, fresh=fresh)
+        )
 
     def cursor_at(self, token: int) -> str | None:
         return self.inner.cursor_at(token)
