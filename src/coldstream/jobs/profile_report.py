@@ -301,7 +301,8 @@ def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> st
     titles = "".join(f'<th data-sort-method="number">{each}</th>' for each in others)
     return (
         f'<div><h3>{title}</h3><table class="sortable">'
-        f"<thead><tr><th data-sort-reverse>{first}</th>{titles}</tr></thead><tbody>{lines}</tbody></table>{more}</div>"
+        f"<thead><tr><th data-sort-reverse>{first}</th>{titles}</tr></thead>"
+        f"<tbody>{lines}</tbody></table>{more}</div>"
     )
 
 
