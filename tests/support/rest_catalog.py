@@ -51,6 +51,7 @@ class RestServer:
         instead: statuses that the next commits are answered with although they landed; HANG_UP for
             no answer at all.
         refused: statuses that the next commits are answered with, and do not land.
+        config: that comes with each table.
         asked: (method, path, Authorization) of all requests.
     """
 
@@ -60,6 +61,7 @@ class RestServer:
     credential: str = ""
     instead: list[int] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
+    config: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, str, str]] = field(default_factory=list)
 
     def paths(self, method: str) -> list[str]:
@@ -172,9 +174,9 @@ def _route(
                 **({"sort_order": new.write_order} if new.write_order else {}),
                 properties=new.properties,
             )
-            return 200, _table(made)
+            return 200, _table(made, told.config)
         case "GET", ["namespaces", namespace, "tables", name]:
-            return 200, _table(catalog.load_table((namespace, name)))
+            return 200, _table(catalog.load_table((namespace, name)), told.config)
         case "POST", ["namespaces", namespace, "tables", name]:
             if told.refused:
                 status = told.refused.pop(0)
@@ -189,9 +191,10 @@ def _route(
     return 404, _error(404, "NoSuchRoute", "/".join(parts))
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, config: dict[str, str]) -> str:
     place, metadata = json.dumps(table.metadata_location), table.metadata.model_dump_json()
-    return f'{{"metadata-location": {place}, "metadata": {metadata}, "config": {{}}}}'
+    given = json.dumps(config)
+    return f'{{"metadata-location": {place}, "metadata": {metadata}, "config": {given}}}'
 
 
 def _error(status: int, kind: str, message: str) -> str:

@@ -204,6 +204,17 @@ def test_a_table_is_made_by_one_request(server: RestServer, tmp_path: Path) -> N
     assert len(metadata.sort_orders[-1].fields) == 2
 
 
+def test_a_catalog_that_brings_file_access_which_deletes_is_refused(
+    site: TableSite, server: RestServer
+) -> None:
+    table = site.open("db.t")
+    table.load(SCHEMA)
+    server.config = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
+
+    with pytest.raises(InvalidInputError, match="other file access"):
+        table.load(SCHEMA)
+
+
 def test_a_token_of_the_environment_is_sent(
     server: RestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
