@@ -44,6 +44,11 @@ from coldstream.errors import (
 from coldstream.jobs.materialise.catalog_answers import answers, meaning
 from coldstream.jobs.materialise.data_files import data_file
 from coldstream.jobs.materialise.files import Files
+from coldstream.jobs.materialise.iceberg_deletes import (
+    NONE_DELETED,
+    Positions,
+    deleted_positions,
+)
 from coldstream.jobs.materialise.iceberg_new import PARTITION, RETRIES, create
 from coldstream.jobs.materialise.iceberg_state import (
     APPEND_PROPERTY,
@@ -55,13 +60,13 @@ from coldstream.jobs.materialise.iceberg_state import (
     history,
     note,
     read_state,
+    summary_of,
 )
 from coldstream.jobs.materialise.iceberg_versions import forgettable, referenced, unchanged
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.rows import batches_of, without
+from coldstream.jobs.materialise.rows import batches_of, kept_of, without
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.schema import grown, small
-from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.materialise.table import (
     Append,
     AppendOutcome,
@@ -76,8 +81,6 @@ from coldstream.names import check_stream
 _GROW_ATTEMPTS = 10
 #: How Iceberg writes the bounds of a long or a timestamp.
 _LONG = struct.Struct("<q")
-#: The most streams whose next offset a summary names; beyond that the state object has to do.
-_MAX_NAMED = 100
 
 
 class KeepingFileIO(PyArrowFileIO):
@@ -128,6 +131,7 @@ class IcebergTable:
         self._new_id = new_id
         self._states = states
         self._seen: int | None = None
+        self._deleted: tuple[int | None, Mapping[str, Positions]] | None = None
 
     def load(self, first_schema: pa.Schema) -> Loaded:
         with answers(self.name):
@@ -175,7 +179,7 @@ class IcebergTable:
             pointer = f"{self._states.below(table)}/state-{append.id}-{self._new_id()}.json"
             with self._states.io_of(table).new_output(pointer).create() as out:
                 out.write(state.encode())
-        summary = {STATE_PROPERTY: pointer, **_summary(append, state)}
+        summary = {STATE_PROPERTY: pointer, **summary_of(append, state)}
         try:
             with table.transaction() as change:
                 update = change.update_snapshot(snapshot_properties=summary)
@@ -262,6 +266,7 @@ class IcebergTable:
                     time_unit=file.partition[1] if len(file.partition) > 1 else None,
                     first_offset=0 if low is None else _LONG.unpack(low)[0],
                     last_ms=None if high is None else _LONG.unpack(high)[0] // 1000,
+                    partly=bool(task.delete_files),
                 )
             )
         return found
@@ -275,8 +280,13 @@ class IcebergTable:
             return int(scan.to_arrow().num_rows)
 
     def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
-        with loaded.handle.io.new_input(path).open() as source:
-            yield from batches_of(pq.ParquetFile(source), loaded.schema)
+        table: IcebergMetadata = loaded.handle
+        at = table.metadata.current_snapshot_id
+        if self._deleted is None or self._deleted[0] != at:
+            self._deleted = at, deleted_positions(table)
+        with table.io.new_input(path).open() as source:
+            found = batches_of(pq.ParquetFile(source), loaded.schema)
+            yield from kept_of(found, self._deleted[1].get(path, NONE_DELETED))
 
     def _named(self, loaded: Loaded, paths: Sequence[str]) -> list[DataFile]:
         if not paths:
@@ -382,11 +392,3 @@ class IcebergTable:
         if pointer.url is not None and current is not None:
             with suppress(Exception), table.transaction() as change:
                 change.set_properties(note(current, pointer.url))
-
-
-def _summary(append: Append, state: TableState) -> dict[str, str]:
-    summary = {APPEND_PROPERTY: append.id}
-    streams: Sequence[str] = sorted(append.covered)[:_MAX_NAMED]
-    for stream in streams:
-        summary[f"coldstream.next-offset.{stream}"] = str(state.of(stream).spans[-1][1])
-    return summary

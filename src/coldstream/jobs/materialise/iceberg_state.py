@@ -23,10 +23,13 @@ from pyiceberg.table.snapshots import Snapshot
 
 from coldstream.errors import CorruptDataError
 from coldstream.jobs.materialise.state import MAX_STATE_BYTES, TableState, parse_state
+from coldstream.jobs.materialise.table import Append
 
 STATE_PROPERTY = "coldstream.state"
 SNAPSHOT_PROPERTY = "coldstream.snapshot"
 APPEND_PROPERTY = "coldstream.append-id"
+#: The most streams whose next offset a summary names; beyond that the state object has to do.
+_MAX_NAMED = 100
 #: In the summary of a snapshot that repeats another one's change: Iceberg's cherry-picking.
 _PICKED = "source-snapshot-id"
 
@@ -143,6 +146,19 @@ def find_pointer(name: str, metadata: TableMetadata) -> Pointer:
 def note(snapshot_id: int, url: str) -> dict[str, str]:
     """The property that says which state a snapshot has."""
     return {SNAPSHOT_PROPERTY: f"{snapshot_id} {url}"}
+
+
+def summary_of(append: Append, state: TableState) -> dict[str, str]:
+    """What the summary of a snapshot says of the append that made it.
+
+    Args:
+        append: the change.
+        state: of the table after it.
+    """
+    said = {APPEND_PROPERTY: append.id}
+    for stream in sorted(append.covered)[:_MAX_NAMED]:
+        said[f"coldstream.next-offset.{stream}"] = str(state.of(stream).spans[-1][1])
+    return said
 
 
 def read_state(io: FileIO, pointer: Pointer) -> TableState:

@@ -27,7 +27,8 @@ from coldstream.jobs.materialise.write import TableWriter
 def plan_compaction(files: Sequence[StoredFile], target_bytes: int) -> list[tuple[StoredFile, ...]]:
     """Which files become one: neighbours of one stream and one unit of time, in offset order.
 
-    A file of more than half the target is left alone: rewriting it would save little.
+    A file of more than half the target is left alone: rewriting it would save little. So is one of
+    which others have deleted rows: their own compaction knows which.
 
     Args:
         files: of the table.
@@ -37,7 +38,7 @@ def plan_compaction(files: Sequence[StoredFile], target_bytes: int) -> list[tupl
     for _, members in groupby(sorted(files, key=lambda f: (*_place(f), f.first_offset)), _place):
         together: list[StoredFile] = []
         for file in members:
-            if file.size > target_bytes // 2:
+            if file.size > target_bytes // 2 or file.partly:
                 continue
             if together and sum(each.size for each in together) + file.size > target_bytes:
                 groups.append(tuple(together))
