@@ -3,7 +3,8 @@
     {"version": 1,
      "tables": [{"streams": "orders.*", "table": "analytics.orders", "body": "json",
                  "partition": "day", "keep": "400d", "body_format": "auto",
-                 "schema": "s3://bucket/orders.avsc", "misfits": "dead-letter"}]}
+                 "schema": "s3://bucket/orders.avsc", "misfits": "dead-letter",
+                 "maintenance": "glue"}]}
 
 A stream goes into the table of the first rule whose pattern matches its queue's name as a whole, so
 no message is in two tables. One rule can also be given as arguments of the job.
@@ -16,12 +17,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.errors import InvalidInputError
+from coldstream.jobs.materialise.catalog_ref import RestCatalogRef, parse_catalog
 from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.rule_bodies import DECODED, rule_body
 from coldstream.jobs.materialise.rule_bodies import WORDS as BODY_WORDS
@@ -49,6 +52,13 @@ class TablePartition(StrEnum):
     NONE = "none"
 
 
+class Maintenance(StrEnum):
+    """Who merges files and forgets versions: this job when asked, or AWS Glue all the time."""
+
+    OWN = "own"
+    GLUE = "glue"
+
+
 @dataclass(frozen=True, slots=True)
 class TableRule:
     """One table and what goes into it.
@@ -57,7 +67,7 @@ class TableRule:
         streams: pattern over names of queues; the whole name must match.
         super_streams: pattern over names of super streams, of which a stream must be a partition;
             "" for any stream.
-        table: `database.table` in the Glue catalog, lower case.
+        table: `database.table` in its catalog, lower case.
         body: "raw" (body as bytes), "json" (fields of the body as columns), or `module:function`.
             What a rule calls avro, protobuf, csv or text is json here, with steps before.
         partition: of the table's files.
@@ -69,6 +79,8 @@ class TableRule:
         misfits: what becomes of a body that does not fit `schema`.
         steps: what is done to bodies first.
         columns: some of `schema.EXTRA_COLUMNS`, which the table has beside the usual ones.
+        catalog: where the table is registered; None for the Glue Data Catalog.
+        maintenance: who keeps it in shape.
     """
 
     streams: str
@@ -83,6 +95,8 @@ class TableRule:
     super_streams: str = ""
     steps: BodySteps = NO_STEPS
     columns: tuple[str, ...] = ()
+    catalog: RestCatalogRef | None = None
+    maintenance: Maintenance = Maintenance.OWN
 
     def __post_init__(self) -> None:
         for pattern in (self.streams, self.super_streams):
@@ -111,6 +125,8 @@ class TableRule:
             raise InvalidInputError(f"a schema is for a body of json, not {self.body}")
         if self.schema is None and self.misfits is not Misfits.RESCUE:
             raise InvalidInputError(f"misfits: {self.misfits} needs a schema")
+        if self.maintenance is Maintenance.GLUE and self.catalog is not None:
+            raise InvalidInputError("maintenance: glue is for tables of the Glue Data Catalog")
 
     @property
     def database(self) -> str:
@@ -132,17 +148,26 @@ class TableRule:
         return name_pattern.compiled(self.streams).fullmatch(name) is not None
 
 
+#: As `unless_said` of `parse_rules`.
+NOTHING_SAID: Mapping[str, Any] = MappingProxyType({})
+
+
 def no_files(place: str) -> str:
     """For rules that name no file."""
     raise InvalidInputError(f"there is no file {place}")
 
 
-def parse_rules(text: str, read: Callable[[str], str] = no_files) -> tuple[TableRule, ...]:
+def parse_rules(
+    text: str,
+    read: Callable[[str], str] = no_files,
+    unless_said: Mapping[str, Any] = NOTHING_SAID,
+) -> tuple[TableRule, ...]:
     """Rules out of a document; see the top of this module.
 
     Args:
         text: the document.
         read: gives what is in a file; its schema may be named by path or s3:// URL.
+        unless_said: words of rules, and what they are where a rule does not have them.
 
     Raises:
         InvalidInputError: it is no such document; names the rule.
@@ -159,7 +184,7 @@ def parse_rules(text: str, read: Callable[[str], str] = no_files) -> tuple[Table
     rules = []
     for number, each in enumerate(tables, 1):
         try:
-            rules.append(_rule(each, read))
+            rules.append(_rule(each, read, unless_said))
         except InvalidInputError as exc:
             raise InvalidInputError(f"rule {number}: {exc.reason}") from exc
     return check_rules(rules)
@@ -198,6 +223,15 @@ _WORDS = {
     "body_format": "body_format",
     "misfits": "misfits",
     "columns": "columns",
+    "catalog": "catalog",
+    "maintenance": "maintenance",
+}
+#: Words that need not be text.
+_OBJECTS = ("schema", "catalog")
+_ENUMERATIONS: Mapping[str, type[StrEnum]] = {
+    "partition": TablePartition,
+    "misfits": Misfits,
+    "maintenance": Maintenance,
 }
 
 
@@ -217,7 +251,7 @@ def one_of(words: type[E], name: str, given: str) -> E:
     return words(given)
 
 
-def _rule(value: object, read: Callable[[str], str]) -> TableRule:
+def _rule(value: object, read: Callable[[str], str], unless_said: Mapping[str, Any]) -> TableRule:
     if not isinstance(value, Mapping):
         raise InvalidInputError("is no object")
     unknown = sorted(set(value) - set(_WORDS))
@@ -228,8 +262,8 @@ def _rule(value: object, read: Callable[[str], str]) -> TableRule:
         raise InvalidInputError(f"{word!r} is missing")
     arguments: dict[str, Any] = {"streams": ".*"}
     of_bodies: dict[str, Any] = {}
-    for word, each in value.items():
-        if type(each) is not str and word != "schema":
+    for word, each in {**unless_said, **value}.items():
+        if type(each) is not str and word not in _OBJECTS:
             raise InvalidInputError(f"{word} is no text")
         if word in BODY_WORDS:
             of_bodies[word] = each
@@ -239,7 +273,9 @@ def _rule(value: object, read: Callable[[str], str]) -> TableRule:
         arguments["columns"] = names_in(arguments["columns"])
     if "body_format" in arguments:
         arguments["body_format"] = parse_body_format(arguments["body_format"])
-    for word, words in (("partition", TablePartition), ("misfits", Misfits)):
+    if "catalog" in arguments:
+        arguments["catalog"] = parse_catalog(arguments["catalog"], read)
+    for word, words in _ENUMERATIONS.items():
         if word in arguments:
             arguments[word] = one_of(words, word, arguments[word])
     made = rule_body(of_bodies, read)

@@ -92,6 +92,7 @@ class StoredFile:
         time_unit: as in `WrittenFile`.
         first_offset: lowest offset in it.
         last_ms: latest time in it, ms since the Unix epoch; None if it has no rows with a time.
+        partly: others have deleted rows of it, which it still has.
     """
 
     path: str
@@ -101,6 +102,7 @@ class StoredFile:
     time_unit: int | None
     first_offset: int
     last_ms: int | None
+    partly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,5 +211,5 @@ class Table(Protocol):
         ...
 
     def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
-        """The rows of one of its files, with the table's present columns."""
+        """The rows of one of its files that are in the table, with its present columns."""
         ...
