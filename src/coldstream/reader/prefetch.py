@@ -102,7 +102,11 @@ def started(
             return place.lease(fetch, pool, needed=needed)
     if not budget.take(fetch.size, needed=needed):
         return None
-    return _Private(fetch.size, submit(pool, fetch.size, fetch.run), budget)
+    try:
+        return _Private(fetch.size, submit(pool, fetch.size, fetch.run), budget)
+    except BaseException:  # no thread, for one
+        budget.give_back(fetch.size)
+        raise
 
 
 def in_order(
