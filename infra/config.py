@@ -33,6 +33,9 @@ _ACCOUNT = re.compile(r"[0-9]{12}")
 _STACK = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _KEY = re.compile(r"arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]{1,64}")
+_SECRET = re.compile(
+    r"arn:[a-z-]+:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[A-Za-z0-9/_+=.@-]{1,520}"
+)
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
 _DATABASE = re.compile(r"[a-z0-9_]{1,255}")
 _ROLE_OR_USER = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:(?:role|user|root)(?:/[\w+=,.@/-]+)?")
@@ -99,6 +102,11 @@ class Settings:
             the job says so each time.
         materialise_interval_minutes: how often the job materialise runs; 0 for only when a person
             starts it, as for all jobs: each run costs money. 0, or 5 to 43200.
+        table_maintenance: who merges files of the tables of materialise and forgets their versions:
+            own, the job itself where it is told to; or glue, the table optimisers of AWS Glue,
+            which it then switches on, with a role of their own.
+        catalog_secret: ARN of the secret in AWS Secrets Manager that the job materialise may read:
+            the token or credential of a REST catalog that a rule names; empty for none.
         scrub_interval_minutes: how often the job scrub runs. 0, or 60 to 43200.
         profile_interval_minutes: how often the job profile runs. 0, or 60 to 43200.
         fleet_interval_minutes: how often the job fleet runs. 0, or 60 to 43200.
@@ -139,6 +147,8 @@ class Settings:
     database: str
     materialise_rules: str
     materialise_interval_minutes: int
+    table_maintenance: str
+    catalog_secret: str
     scrub_interval_minutes: int
     profile_interval_minutes: int
     fleet_interval_minutes: int
@@ -200,6 +210,8 @@ class Settings:
             database=_database(given["database"] or stack_name.replace("-", "_")),
             materialise_rules=_text("materialise_rules", given["materialise_rules"]),
             materialise_interval_minutes=_off_or(given, "materialise_interval_minutes", 5),
+            table_maintenance=_maintenance(given["table_maintenance"]),
+            catalog_secret=_named(given, "catalog_secret", _SECRET),
             scrub_interval_minutes=_off_or(given, "scrub_interval_minutes", 60),
             profile_interval_minutes=_off_or(given, "profile_interval_minutes", 60),
             fleet_interval_minutes=_off_or(given, "fleet_interval_minutes", 60),
@@ -301,6 +313,12 @@ def _database(value: object) -> str:
             f"{_shown('database')} must be small letters, digits and _, not {database!r}"
         )
     return database
+
+
+def _maintenance(value: object) -> str:
+    if value not in ("own", "glue"):
+        raise InvalidInputError(f"{_shown('table_maintenance')} must be own or glue, not {value!r}")
+    return str(value)
 
 
 def _yes_or_no(given: Mapping[str, Any], name: str) -> bool:

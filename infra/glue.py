@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
@@ -15,7 +16,8 @@ from infra.arns import catalog_arn
 from infra.failures import report_jobs
 from infra.function import RETENTION
 from infra.glue_job import Code, GlueJob, LogGroups
-from infra.nag import accept_arn, accept_keys
+from infra.nag import accept, accept_arn, accept_keys
+from infra.optimizers import TableOptimizers
 from infra.steps import Site
 from infra.warehouse import Warehouse
 
@@ -23,6 +25,7 @@ from infra.warehouse import Warehouse
 #: more costs less than a person who starts it again and again.
 _LONG_MINUTES = 480
 _SHORT_MINUTES = 120
+MATERIALISE = "materialise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class Jobs(Construct):
         settings = site.settings
         plans = {
             # Each of them may be repeated: what was done is not done again.
-            "materialise": JobPlan(
+            MATERIALISE: JobPlan(
                 "Fills tables from streams, each message once",
                 tables="*",
                 every_minutes=settings.materialise_interval_minutes,
@@ -123,6 +126,7 @@ class Jobs(Construct):
     def _job(self, name: str, plan: JobPlan) -> GlueJob:
         site, stack, warehouse = self._site, Stack.of(self), self._warehouse
         bucket, prefix = site.bucket, site.settings.prefix
+        more_rights, more_arguments = self._more(plan) if name == MATERIALISE else ([], {})
         job = GlueJob(
             self,
             name.title(),
@@ -137,6 +141,7 @@ class Jobs(Construct):
                 "warehouse": warehouse.files(name),
                 "database": warehouse.database,
                 **plan.arguments,
+                **more_arguments,
             },
             statements=[
                 rights.read_objects(bucket=bucket, prefix=prefix),
@@ -149,6 +154,7 @@ class Jobs(Construct):
                     database=warehouse.database,
                     tables=plan.tables,
                 ),
+                *more_rights,
             ],
             log_group=self._logs,
             workers=site.settings.job_workers,
@@ -169,4 +175,28 @@ class Jobs(Construct):
                 f"{catalog_arn(stack)}:table/{warehouse.database}/{plan.tables}",
                 "The job's own tables; which ones there are depends on the operator's rules",
             )
+        if name == MATERIALISE:
+            accept(
+                job.role,
+                "IAM5[Resource::*]",
+                "GetSchemaVersion is asked by the id in a body, which names no registry",
+            )
         return job
+
+    def _more(self, plan: JobPlan) -> tuple[list[iam.PolicyStatement], dict[str, str]]:
+        """Rights and arguments that only the job materialise has."""
+        settings, more = self._site.settings, [rights.decode_bodies()]
+        if settings.catalog_secret:
+            more.append(rights.read_secret(arn=settings.catalog_secret))
+        if settings.table_maintenance != "glue":
+            return more, {}
+        optimizers = TableOptimizers(
+            self, "Optimizers", warehouse=self._warehouse, job=MATERIALISE, tables=plan.tables
+        )
+        more += rights.switch_optimizers(
+            role=optimizers.role,
+            catalog=catalog_arn(Stack.of(self)),
+            database=self._warehouse.database,
+            tables=plan.tables,
+        )
+        return more, {"maintenance": "glue", "optimizer-role": optimizers.role.role_arn}

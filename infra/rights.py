@@ -273,6 +273,61 @@ def keep_tables(
     ]
 
 
+def decode_bodies() -> iam.PolicyStatement:
+    """Schemas of Glue's registry by the id that a body begins with: no ARN can be named by it."""
+    return iam.PolicyStatement(
+        sid="ReadSchemas", actions=["glue:GetSchemaVersion"], resources=["*"]
+    )
+
+
+def read_secret(*, arn: str) -> iam.PolicyStatement:
+    """One secret of AWS Secrets Manager."""
+    return iam.PolicyStatement(
+        sid="ReadSecret", actions=["secretsmanager:GetSecretValue"], resources=[arn]
+    )
+
+
+def switch_optimizers(
+    *, role: iam.IRole, catalog: str, database: str, tables: str
+) -> list[iam.PolicyStatement]:
+    """Switch on Glue's optimisers of tables, and let them, and nothing else, take their role."""
+    return [
+        iam.PolicyStatement(
+            sid="SwitchOptimizers",
+            actions=[
+                "glue:CreateTableOptimizer",
+                "glue:GetTableOptimizer",
+                "glue:UpdateTableOptimizer",
+            ],
+            resources=_tables(catalog, database, tables),
+        ),
+        iam.PolicyStatement(
+            sid="PassOptimizerRole",
+            actions=["iam:PassRole"],
+            resources=[role.role_arn],
+            conditions={"StringEquals": {"iam:PassedToService": "glue.amazonaws.com"}},
+        ),
+    ]
+
+
+def optimize_tables(
+    *, bucket: s3.IBucket, prefix: str, catalog: str, database: str, tables: str
+) -> list[iam.PolicyStatement]:
+    """What Glue's optimisers do with tables: as `keep_tables`, and make none."""
+    files, listing, _ = keep_tables(
+        bucket=bucket, prefix=prefix, catalog=catalog, database=database, tables=tables
+    )
+    return [
+        files,
+        listing,
+        iam.PolicyStatement(
+            sid="OptimizeTables",
+            actions=["glue:GetDatabase", "glue:GetTable", "glue:UpdateTable"],
+            resources=_tables(catalog, database, tables),
+        ),
+    ]
+
+
 def _tables(catalog: str, database: str, tables: str) -> list[str]:
     """What a right to tables is for: Glue wants the catalog and the database named, too."""
     return [

@@ -11,6 +11,7 @@
     │   └── ForeignBucketError     the catalog knows a manifest, the bucket nothing of it
     ├── UnknownOutcomeError    it may have landed: read back, never clean up
     ├── UnavailableError       the network or the service: try again later
+    │   └── NotKeptError           no cache has it, and nobody else may be asked
     ├── PermissionDeniedError  ask for the right
     ├── DivergedError          local and remote history differ; nothing was changed
     ├── LostRangeError         local retention took data before it was uploaded: raise retention
@@ -162,6 +163,13 @@ class UnavailableError(ColdstreamError):
 
     kind = ErrorKind.UNAVAILABLE
     may_retry = True
+
+
+class NotKeptError(UnavailableError):
+    """No cache has what was asked for, and the read policy allows nobody else."""
+
+    may_retry = False
+    remedy = "read it once under another read policy, with the same cache"
 
 
 class PermissionDeniedError(ColdstreamError):

@@ -24,6 +24,7 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import LastChunk
 from coldstream.osiris.chunk import iter_chunks, parse_chunk_header
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
+from coldstream.read_policy import ReadPolicy
 from coldstream_devkit.broker import BrokerNode, free_ports
 from coldstream_devkit.stream_client import Delivered, StreamClient
 from tests.support.gateway import Gateway
@@ -112,6 +113,26 @@ def test_a_client_reads_from_the_first_message_to_the_live_tail_without_noticing
     assert chunks[tiers.Tier.REMOTE]
     assert bool(chunks[tiers.Tier.FILES]) is files
     assert bool(chunks[tiers.Tier.BROKER]) is not files
+
+
+@pytest.mark.parametrize("policy", list(ReadPolicy))
+def test_the_policy_says_which_tier_gives_what_both_have(
+    node: BrokerNode, stream: str, policy: ReadPolicy
+) -> None:
+    published(node, stream, 0, 3000)
+    tier, path = Tier(), directory(node, stream)
+    end = tiered(tier, path, stream, 1)
+    assert 0 < end < 3000
+    uri = StreamUri.parse(node.stream_uri)
+    with Gateway(tier, broker_uri=uri, policy=policy) as gateway:
+        count = end if policy is ReadPolicy.FORCE else 3000
+        found = list(numbers(read(gateway.port, stream, count)))
+        chunks = gateway.metrics.chunks
+
+    assert found == list(range(count))
+    local = policy in (ReadPolicy.DISABLE, ReadPolicy.NOT_IN_DISK)
+    assert bool(chunks[tiers.Tier.REMOTE]) is not local
+    assert bool(chunks[tiers.Tier.BROKER]) is (policy is not ReadPolicy.FORCE)
 
 
 def test_a_stream_without_a_remote_tier_is_read_from_the_broker(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
+from coldstream.broker.frames import Code, Key
+from coldstream.cli.exit_codes import ExitCode
+from coldstream.manifest.catalog import QueueName
+from tests.support.peer import Peer, deliver, logging_in, reply
 from tests.support.tier import DATA, Tier, chunk
 
 Run = Callable[..., Result]
@@ -78,6 +83,38 @@ def test_an_export_goes_on_and_says_so(tier: Tier, run: Run, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    "words",
+    [("restore",), ("export", "--format", "jsonl"), ("export", "--format", "segments")],
+    ids=" ".join,
+)
+def test_a_target_that_cannot_be_written_is_named_with_what_to_do(
+    tier: Tier, run: Run, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """It was a traceback, and "a bug in coldstream"."""
+    tier.add("s", [[chunk(0, b"0")]])
+    (tmp_path / "file").write_text("mine")
+    command, *more = words
+
+    done = run(command, "s", "--to", str(tmp_path / "file"), *more)
+
+    assert done.exit_code == ExitCode.OUTPUT, done.stderr
+    assert "Traceback" not in done.stderr
+    assert str(tmp_path / "file") in done.stderr
+    assert "name a directory that can be written" in done.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf"])
+def test_a_rate_that_is_no_number_is_refused(tier: Tier, run: Run, rate: str) -> None:
+    stream = tier.add_fixture("plain-3.10.8")
+
+    done = run("replay", stream, "--to", "rabbitmq-stream://127.0.0.1:1", "--rate", rate)
+
+    assert done.exit_code == ExitCode.USAGE, done.stderr
+    assert "--rate" in done.stderr
+
+
+@pytest.mark.parametrize(
     "uri", ["amqp://here", "rabbitmq-stream://guest:secret@127.0.0.1:1/%2f?x=1"]
 )
 def test_a_replay_to_nowhere_tells_no_secrets(tier: Tier, run: Run, uri: str) -> None:
@@ -87,6 +124,31 @@ def test_a_replay_to_nowhere_tells_no_secrets(tier: Tier, run: Run, uri: str) ->
 
     assert done.exit_code == 2
     assert "secret" not in done.stderr
+
+
+@pytest.mark.parametrize("may_read", [True, False])
+def test_a_replay_into_the_very_stream_is_refused_before_anything_is_published(
+    tier: Tier, run: Run, may_read: bool
+) -> None:
+    """It had each message of the stream in it once more."""
+    log = [chunk(n, b"%d" % n) for n in range(4)]
+    tier.add("s", [log[:2], log[2:]], name=QueueName("c", "/", "orders"))
+
+    def answer(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SUBSCRIBE and not may_read:
+            return [reply(Key.SUBSCRIBE, body, code=Code.ACCESS_REFUSED)]
+        if key == Key.SUBSCRIBE:
+            return [reply(Key.SUBSCRIBE, body), deliver(body[4], log[1])]
+        if key == Key.QUERY_PUBLISHER_SEQUENCE:
+            return [reply(Key.QUERY_PUBLISHER_SEQUENCE, body, code=Code.ACCESS_REFUSED)]
+        return logging_in(key, body)
+
+    with closing(Peer(answer)) as peer:
+        done = run("replay", "s", "--to", f"rabbitmq-stream://127.0.0.1:{peer.port}")
+
+    assert Key.PUBLISH not in peer.heard
+    assert done.exit_code == (ExitCode.USAGE if may_read else ExitCode.NO_PERMISSION), done.stderr
+    assert ("has this very log" in done.stderr) is may_read
 
 
 def test_a_replay_needs_the_name_of_a_queue(tier: Tier, run: Run) -> None:

@@ -5,6 +5,7 @@ Each runs in a process of its own, because that is what a shell sees.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -19,6 +20,8 @@ from typer.testing import CliRunner
 from coldstream.cli import verify
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.main import app
+from coldstream.cli.output import note
+from coldstream.cli.progress import ProgressLine
 from tests.cli.conftest import Run
 from tests.support.tier import Tier, chunk
 
@@ -82,6 +85,43 @@ def test_an_output_that_cannot_be_written_is_74_and_never_success(
     assert "Exception ignored" not in done.stderr
     assert "cannot write" in done.stderr
     assert "  failed" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["export s", "restore s"])
+def test_a_target_whose_disk_is_full_is_named_and_the_same_command_goes_on_later(
+    command: str, tmp_path: Path
+) -> None:
+    """It said that standard output could not be written."""
+    line = f"$RUN {command} --to {tmp_path} --quiet"
+    # A limit of a file's size, in 512 bytes, says what a full disk says.
+    full = shell(f"ulimit -f 1; {line}", count=1000)
+    later = shell(line, count=1000)
+
+    assert full.returncode == 74, full.stderr
+    assert "Traceback" not in full.stderr
+    assert str(tmp_path) in full.stderr
+    assert "standard output" not in full.stderr
+    assert later.returncode == 0, later.stderr
+    assert not [path for path in tmp_path.rglob("*") if "part" in path.name]
+
+
+class Deaf(io.StringIO):
+    """A pipe whose reader has gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_who_no_longer_listens_to_remarks_and_progress_stops_no_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An export whose stderr went to `| head` ended in the middle, with success."""
+    monkeypatch.setattr("sys.stderr", Deaf())
+    clock = iter(range(0, 10_000, 100)).__next__
+    with ProgressLine(0, 10, "messages", clock=clock) as line:
+        line.tell(1, 1)
+        note("gap: offsets 1 to 2")
+        line.tell(3, 3)
 
 
 def test_an_error_is_told_although_neither_stream_is_open() -> None:

@@ -19,6 +19,7 @@ from typer.testing import Result
 from coldstream.cli import progress as progress_line
 from coldstream.cli import ranges
 from coldstream.cli import read as command
+from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.match import Condition
 from coldstream.cli.progress import ProgressLine
 from coldstream.errors import InvalidInputError
@@ -77,6 +78,35 @@ def test_the_last_offsets_are_read_by_a_negative_number(tier: Tier, run: Run) ->
 
     assert offsets(run("read", "s", "--from", "-3")) == [7, 8, 9]
     assert offsets(run("read", "s", "--from", "-3", "--to", "-1")) == [7, 8]
+
+
+def test_what_a_read_has_kept_on_disk_answers_the_next_one_as_the_policy_says(
+    tier: Tier, run: Run, tmp_path: Path
+) -> None:
+    tier.add("s", [[chunk(n, b"x")] for n in range(5)])
+    kept = ["--cache-dir", str(tmp_path / "cache"), "--read-policy"]
+
+    refused = run("read", "s", *kept, "disable")
+    assert refused.exit_code == ExitCode.UNAVAILABLE
+    assert "disable" in refused.stderr
+    assert offsets(run("read", "s", *kept, "force")) == [0, 1, 2, 3, 4]
+    assert run("read", "s", *kept, "disable").exit_code == ExitCode.UNAVAILABLE, (
+        "force has kept nothing"
+    )
+    assert offsets(run("read", "s", *kept, "not-in-disk")) == [0, 1, 2, 3, 4]
+    for key in [key for key in tier.store.objects if key.endswith(".fragment")]:
+        del tier.store.objects[key]
+    assert offsets(run("read", "s", *kept, "disable")) == [0, 1, 2, 3, 4]
+    assert run("read", "s", *kept, "not-in-mem").exit_code == ExitCode.DATA
+
+
+def test_a_read_that_may_ask_nobody_is_refused_at_once(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(0, b"x")]])
+
+    result = run("read", "s", "--read-policy", "disable")
+
+    assert result.exit_code == 2
+    assert "needs --cache-dir" in result.stderr
 
 
 def test_chunks_without_the_filter_value_are_passed_over_whole(tier: Tier, run: Run) -> None:

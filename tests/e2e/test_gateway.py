@@ -6,6 +6,7 @@ import secrets
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import urllib.request
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from coldstream.adapters.dynamodb_offsets import DynamoOffsets
+from coldstream.broker.frames import Key, string
 from coldstream_devkit.broker import free_ports
 from coldstream_devkit.generator import write_stream
 from tests.support.raw_client import RawClient
@@ -86,9 +89,18 @@ def test_it_serves_over_tls_takes_its_users_again_and_ends_when_it_is_told(
         users.write_text("broken\n")
         process.send_signal(signal.SIGHUP)
         assert taken_over(), "a broken file changes nothing"
+        leaving = RawClient(port, tls=trusting).log_in("other", "word")
+        stored = struct.pack(">Q", 41)
+        leaving.send(Key.STORE_OFFSET, string("consumer") + string(stream) + stored)
     finally:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=120)
 
     assert process.returncode == 0, err.decode()
     assert "the old users stay: line 1" in err.decode()
+    kept = DynamoOffsets(
+        client=site.emulator.client("dynamodb"), table=site.environment["COLDSTREAM_TABLE"],
+        prefix=site.environment["COLDSTREAM_PREFIX"],
+    )  # fmt: skip
+    assert kept.query(stream, "consumer") == 41, "it was sent right before the signal"
+    leaving.socket.close()

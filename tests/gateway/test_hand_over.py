@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,13 +23,16 @@ from coldstream.gateway.local_tier import LocalStream
 from coldstream.gateway.parcel import Parcel, parcel_of
 from coldstream.gateway.remote import RemoteStream
 from coldstream.gateway.stream import TieredStream, Wanted
+from coldstream.gateway.streams import Streams
+from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import LastChunk
 from coldstream.osiris.chunk import Chunk, ChunkType, chunk_at, iter_chunks
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
-from coldstream.reader import Last
+from coldstream.read_policy import ReadPolicy
+from coldstream.reader import Last, MemoryBudget
 from coldstream_devkit.generator import write_stream
 from tests.support.peer import Peer, logging_in
-from tests.support.tier import Tier, chunk
+from tests.support.tier import PREFIX, SMALL, Tier, chunk
 
 NAME = "__s_1"
 ALL = Wanted(None, {})
@@ -68,6 +72,10 @@ class Broker:
 
     async def first_offset(self) -> int | None:
         return self.log[self.first].header.chunk_id
+
+    async def extent(self, vhost: str, stream: str) -> tuple[int, int] | None:
+        del vhost, stream
+        return self.log[self.first].header.chunk_id, self.end
 
     async def follow(
         self, vhost: str, stream: str, position: int, more: Mapping[str, str]
@@ -126,9 +134,11 @@ class World:
         self.tier.commit(NAME, root.appended([entry], last))
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize(
+    ("seed", "local_first"), [*((n, False) for n in range(25)), *((n, True) for n in range(25))]
+)
 def test_each_chunk_comes_once_and_in_order_whatever_retention_and_uploads_do(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, local_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coldstream.gateway.stream._AGAIN_SECONDS", 0)
     world = World(seed)
@@ -139,6 +149,7 @@ def test_each_chunk_comes_once_and_in_order_whatever_retention_and_uploads_do(
             stream = TieredStream(
                 "/", "s", RemoteStream(world.tier.reader(NAME), pool),
                 cast(BrokerTier, world.broker), None, lambda *_: None, poll_seconds=0.001,
+                local_first=local_first,
             )  # fmt: skip
             batches = stream.follow(0, ALL)
             happens = asyncio.create_task(_happens(world))
@@ -168,6 +179,112 @@ async def _happens(world: World) -> None:
     world.broker.grow(1)
     while world.broker.log[-1].header.chunk_type != ChunkType.USER:
         world.broker.grow(1)
+
+
+def tiers_of(stream: TieredStream, until: int) -> list[tuple[str, int]]:
+    """Where each chunk was read, and its id, up to an offset."""
+
+    async def read() -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = []
+        batches = stream.follow(0, ALL)
+        async with contextlib.aclosing(batches):
+            async for batch in batches:
+                found += [(str(batch.tier), each.chunk_id) for each in batch.parcels]
+                if batch.next_offset >= until:
+                    break
+        return found
+
+    return asyncio.run(asyncio.wait_for(read(), 60))
+
+
+@pytest.mark.parametrize("local_first", [False, True])
+def test_where_both_tiers_have_a_chunk_the_policy_says_which_is_read(
+    local_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coldstream.gateway.stream._AGAIN_SECONDS", 0)
+    world = World(3)
+    world.broker.log.clear()
+    for _ in range(30):
+        data = memoryview(chunk(world.broker.end, b"x"))
+        world.broker.log.append(chunk_at(data, 0, len(data)))
+    world.tier = Tier()
+    world.tier.add(NAME, [[bytes(e.buffer) for e in world.broker.log[n : n + 2]] for n in (0, 2)])
+    world.uploaded = 4
+    while world.uploaded < 20:
+        world.publish()
+    published = world.uploaded
+    world.broker.first = 9
+
+    with ThreadPoolExecutor(4) as pool:
+        remote = RemoteStream(world.tier.reader(NAME), pool)
+        stream = TieredStream(
+            "/", "s", remote, cast(BrokerTier, world.broker), None, lambda *_: None,
+            poll_seconds=0.001, local_first=local_first,
+        )  # fmt: skip
+        found = tiers_of(stream, 30)
+
+    assert [number for _, number in found] == list(range(30))
+    borders = [tier for tier, _ in found].index("broker")
+    assert all(tier == "remote" for tier, number in found if number < borders)
+    if local_first:
+        assert 9 <= borders < 9 + 5, "from the first fragment on that reaches into the log"
+    else:
+        assert borders == published
+
+
+def test_a_log_that_is_empty_hides_no_history() -> None:
+    """A queue that was declared anew after its cluster was lost: nothing comes from it."""
+    world = World(1)
+
+    class Empty(Broker):
+        async def extent(self, vhost: str, stream: str) -> tuple[int, int] | None:
+            del vhost, stream
+            return 0, 0
+
+    with ThreadPoolExecutor(4) as pool:
+        remote = RemoteStream(world.tier.reader(NAME), pool)
+        end = asyncio.run(remote.snapshot()).root.next_offset
+        stream = TieredStream(
+            "/", "s", RemoteStream(world.tier.reader(NAME), pool),
+            cast(BrokerTier, Empty(random.Random(4))), None, lambda *_: None, local_first=True,
+        )  # fmt: skip
+        found = tiers_of(stream, end)
+
+    assert found
+    assert {tier for tier, _ in found} == {"remote"}
+
+
+@pytest.mark.parametrize("policy", list(ReadPolicy))
+def test_a_gateway_reads_the_tiers_that_its_policy_has(policy: ReadPolicy) -> None:
+    tier = Tier()
+    for name in ("both", "history"):
+        tier.add(f"__{name}_1", [[chunk(0, b"a")]], name=QueueName("test", "/", name))
+
+    class Broker:
+        async def exists(self, vhost: str, stream: str) -> bool:
+            return (vhost, stream) in (("/", "both"), ("/", "new"))
+
+    broker = cast(BrokerTier, Broker())
+
+    async def found(name: str) -> tuple[bool, bool, bool] | None:
+        """Whether the stream has a remote tier, a broker, and reads that one first."""
+        with ThreadPoolExecutor(1) as pool:
+            streams = Streams(
+                tier.store, tier.catalog, PREFIX, SMALL, MemoryBudget(), pool, broker, None,
+                lambda *_: None, policy,
+            )  # fmt: skip
+            made = await streams.find("/", name)
+        if made is None:
+            return None
+        return made[0].remote is not None, made[0].broker is not None, made[0].local_first
+
+    expected = {
+        ReadPolicy.DISABLE: [(False, True, False), None, (False, True, False)],
+        ReadPolicy.NOT_IN_DISK: [(True, True, True), (True, True, True), (False, True, True)],
+        ReadPolicy.NOT_IN_MEM: [(True, True, False), (True, True, False), (False, True, False)],
+        ReadPolicy.FORCE: [(True, False, False), (True, False, False), None],
+    }[policy]
+    assert [asyncio.run(found(name)) for name in ("both", "history", "new")] == expected
 
 
 def test_a_stream_that_is_remote_only_waits_for_what_is_published() -> None:

@@ -16,6 +16,7 @@ from coldstream.broker.frames import Code, Key, string
 from coldstream.errors import PermissionDeniedError
 from coldstream.manifest.catalog import QueueName
 from tests.support.gateway import Gateway
+from tests.support.probe_stack import eventually
 from tests.support.raw_client import RawClient
 from tests.support.tier import Tier, chunk
 
@@ -103,7 +104,7 @@ def test_a_consumer_that_stores_each_offset_costs_no_write_for_each() -> None:
 
 
 def test_what_waits_is_written_when_the_client_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coldstream.gateway.connection._LEAVE_SECONDS", 60.0)
+    monkeypatch.setattr("coldstream.gateway.connection.LEAVE_SECONDS", 60.0)
     kept = Slow()
     with Gateway(tier(), offsets=kept) as gateway:
         with RawClient(gateway.port).log_in() as client:
@@ -111,6 +112,82 @@ def test_what_waits_is_written_when_the_client_leaves(monkeypatch: pytest.Monkey
             client.ask(Key.STREAM_STATS, string("orders"))
         kept.go.set()
     assert kept.query(DIRECTORY, "app") == 7
+
+
+class Watched(MemoryOffsets):
+    """A table that answers only when something has happened to the gateway.
+
+    Attributes:
+        until: what its writes wait for.
+        query_until: what its queries wait for.
+        asked: set when something waits.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+        self.until: Callable[[], object] = lambda: True
+        self.query_until: Callable[[], object] = lambda: True
+        self.writes = 0
+
+    def store(self, stream: str, reference: str, offset: int, **more: Any) -> int:
+        self.asked.set()
+        assert eventually(self.until, seconds=60)
+        self.writes += 1
+        return super().store(stream, reference, offset, **more)
+
+    def query(self, stream: str, reference: str) -> int | None:
+        self.asked.set()
+        assert eventually(self.query_until, seconds=60)
+        return super().query(stream, reference)
+
+
+def test_what_waits_is_written_though_the_gateway_ends_while_the_client_leaves() -> None:
+    """The end cancelled what was writing: all but the first offset were lost."""
+    kept = Watched()
+    with Gateway(tier(), offsets=kept) as gateway:
+        kept.until = lambda: not gateway.metrics.connections  # the end has come for the client
+        with RawClient(gateway.port).log_in() as client:
+            store(client, 7, "one")
+            store(client, 8, "two")
+            client.ask(Key.STREAM_STATS, string("orders"))
+            assert kept.asked.wait(60)
+
+    assert (kept.query(DIRECTORY, "one"), kept.query(DIRECTORY, "two")) == (7, 8)
+    assert gateway.metrics.lost_offsets == 0
+
+
+def test_what_a_client_has_sent_before_the_gateway_ends_is_written() -> None:
+    """It lay behind a frame that was not answered yet, and nobody looked at it any more."""
+    kept = Watched()
+    with Gateway(tier(), offsets=kept) as gateway, RawClient(gateway.port).log_in() as client:
+        kept.query_until = lambda: not gateway.metrics.connections or kept.writes
+        client.send(Key.QUERY_OFFSET, struct.pack(">I", 99) + string("app") + string("orders"))
+        assert kept.asked.wait(60)
+        store(client, 9)
+        gateway.end()
+
+    assert kept.query(DIRECTORY, "app") == 9
+
+
+def test_an_offset_that_is_not_written_in_time_at_the_end_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coldstream.gateway.connection.LEAVE_SECONDS", 0.2)
+    kept = Watched()
+    with Gateway(tier(), offsets=kept) as gateway, RawClient(gateway.port).log_in() as client:
+        kept.until = lambda: gateway.metrics.lost_offsets == 2
+        store(client, 7, "one")
+        store(client, 8, "two")
+        client.ask(Key.STREAM_STATS, string("orders"))
+        gateway.end()
+
+    told = [each for each in gateway.said if "is not stored" in each]
+    assert len(told) == 2
+    assert "'one'" in told[0]
+    assert "7" in told[0]
+    assert "'two'" in told[1]
+    assert "8" in told[1]
 
 
 @pytest.mark.parametrize("make", [Forbidden, lambda: None], ids=["no right", "nobody"])

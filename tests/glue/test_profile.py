@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from hashlib import sha256
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,13 +19,15 @@ from hypothesis import strategies as st
 
 from coldstream.adapters.metrics import MemoryMetrics
 from coldstream.adapters.place import Place
+from coldstream.jobs import web
 from coldstream.jobs.profile import ProfileSettings, cut, perform, plan, wanted, write
+from coldstream.jobs.profile_charts import MAX_BARS, histogram, sparkline, time_chart
 from coldstream.jobs.profile_count import Bucket, Counted, Histogram, count_chunks, middle
 from coldstream.jobs.profile_report import page
 from coldstream.jobs.profile_result import decode_result, encode_result
 from coldstream.jobs.profile_sample import MAX_POSITIONS, Sample, Seen
-from coldstream.jobs.profile_svg import histogram, nice, sparkline, time_bars
 from coldstream.jobs.profile_tables import Prices, Profile, tables
+from coldstream.jobs.profile_words import money, number, plain, price, size, span, times
 from coldstream.jobs.report import JobReport
 from coldstream.jobs.session import Remote
 from coldstream.jobs.snapshots import TableSnapshot
@@ -365,12 +370,21 @@ class Tags(HTMLParser):
         super().__init__()
         self.seen: list[str] = []
         self.open: list[str] = []
+        self.policy = ""
+        self._texts: list[str] = []
+        self._kinds: list[str | None] = []
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         self.seen.append(tag)
-        assert not [name for name, _ in attrs if name.startswith("on")]
-        assert not [name for name, value in attrs if name in ("src", "href") and value[:1] != "#"]
-        if tag not in ("meta", "rect", "line", "polyline") or tag == "rect":
+        named = dict(attrs)
+        assert not [name for name in named if name.startswith("on")]
+        assert not [name for name in ("src", "href") if named.get(name, "#")[:1] != "#"]
+        if tag == "meta" and "http-equiv" in named:
+            self.policy = named["content"]
+        if tag == "script":
+            self._texts.append("")
+            self._kinds.append(named.get("type"))
+        if tag not in ("meta", "polyline"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: Any) -> None:
@@ -378,6 +392,20 @@ class Tags(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self._texts[-1] += data
+
+    @property
+    def scripts(self) -> list[str]:
+        found = zip(self._texts, self._kinds, strict=True)
+        return [text for text, kind in found if kind is None]
+
+    @property
+    def data(self) -> Any:
+        (found,) = set(self._texts) - set(self.scripts)
+        return json.loads(found)
 
 
 def test_the_page_escapes_what_clients_call_themselves_and_loads_nothing(tier: Tier) -> None:
@@ -397,9 +425,22 @@ def test_the_page_escapes_what_clients_call_themselves_and_loads_nothing(tier: T
     tags = Tags()
     tags.feed(html)
     assert tags.open == []
-    assert not {"script", "img", "link", "iframe"} & set(tags.seen)
-    assert html.count("<svg") == 3
-    assert len(html) < 100_000
+    assert not {"img", "link", "iframe"} & set(tags.seen)
+    assert "alert('x')" not in "".join(tags.scripts)
+    assert len(tags.data) == html.count("<canvas") == 3
+    assert len(html) < 400_000
+
+
+def test_a_page_runs_its_own_scripts_only_and_fetches_nothing(tier: Tier) -> None:
+    tags = Tags()
+    tags.feed(page(tables([], bucket_ms=HOUR_MS, prices=PRICES), taken_ms=0, prices=PRICES))
+
+    assert tags.scripts == list(web.scripts())
+    digests = [base64.b64encode(sha256(each.encode()).digest()).decode() for each in tags.scripts]
+    allowed = " ".join(f"'sha256-{each}'" for each in digests)
+    assert tags.policy == (f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}")
+    assert all("</script" not in each for each in tags.scripts)
+    assert web.data(["</script><!--"]) == '["\\u003c/script>\\u003c!--"]'
 
 
 def test_a_page_of_nothing_is_a_page() -> None:
@@ -411,22 +452,54 @@ def test_a_page_of_nothing_is_a_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "end"),
-    [(0, 1), (0.3, 0.5), (1, 1), (3, 5), (7, 10), (99, 100), (101, 200), (5e9, 5e9)],
+    ("words", "expected"),
+    [
+        (plain(0), "0"),
+        (plain(1e-7), "0.0000001"),
+        (plain(1e-30), "0"),
+        (plain(0.12345), "0.123"),
+        (plain(999.6), "1,000"),
+        (plain(float("inf")), "–"),
+        (times(124.0), "120×"),
+        (size(999.4), "999 B"),
+        (size(999.6), "1 kB"),
+        (size(7e18, "/s"), "7,000 PB/s"),
+        (number(3e19), "30,000,000 T"),
+        (number(0.00012, "/s"), "0.00012/s"),
+        (span(5e9), "57,900 d"),
+        (span(1e-6), "0.000001 s"),
+        (money(1e-9), "&lt; 0.01"),
+        (price(0.0000004), "0.0000004"),
+        (size(None), "–"),
+    ],
 )
-def test_an_axis_ends_at_a_round_number_above_all_values(value: float, end: float) -> None:
-    assert nice(value) == pytest.approx(end)
+def test_no_value_is_told_with_an_exponent(words: str, expected: str) -> None:
+    assert escape(words) == expected
 
 
 def test_charts_have_a_bar_a_point_and_a_gap_where_there_is_none() -> None:
     points = [(0, 5.0), (100, 7.0), (300, 1.0)]
 
-    svg = time_bars(points, step_ms=100, begin_ms=0, end_ms=400, label="l", text=str)
+    chart = time_chart(points, step_ms=100, begin_ms=0, end_ms=400, label="l", unit="bytes")
 
-    assert svg.count("<rect") == 3
-    many = [(n, 1.0) for n in range(5000)]
-    dense = time_bars(many, step_ms=1, begin_ms=0, end_ms=5000, label="l", text=str)
-    assert 200 <= dense.count("<rect") <= 240
-    assert histogram([(2, 1), (4, 0), (8, 3)], label="l", text=str).count("<rect") == 3
+    assert chart.values == (5.0, 7.0, None, 1.0)
+    many = [(n, float(n % 7)) for n in range(5000)]
+    dense = time_chart(many, step_ms=1, begin_ms=0, end_ms=5000, label="l", unit="bytes")
+    assert 200 <= len(dense.values) <= MAX_BARS
+    assert set(dense.values[:-1]) == {6.0}  # the greatest of its neighbours
+    bins = histogram([(2, 1), (4, 0), (8, 3)], label="l", text=size)
+    assert (bins.labels[0], bins.values) == ("1 B to 2 B", (25.0, 0.0, 75.0))
     assert sparkline([]) == sparkline([0.0, 0.0]) == ""
     assert "polyline" in sparkline([1.0, 2.0])
+
+
+def test_a_column_is_sorted_by_its_value_and_nothing_comes_last(tier: Tier) -> None:
+    item = tier.catalog.get(DEEP)
+    assert item is not None
+    counted = Counted({NOW_MS // HOUR_MS: Bucket(1, 1, 1, 0)}, NOW_MS, NOW_MS, 1, 0)
+    made = tables([Profile(item, 1000, counted, Sample())], bucket_ms=HOUR_MS, prices=PRICES)
+
+    html = page(made, taken_ms=NOW_MS, prices=PRICES)
+
+    assert '<td data-sort="-1">–</td>' in html  # no message was sampled
+    assert 'data-sort-method="number">Peak<small>bytes/s</small>' in html

@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 #: A customer's own, of the app with every setting changed.
 KEY = "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
+SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:iceberg-AbCdEf"
+
 Resource = dict[str, Any]
 
 
@@ -161,6 +163,8 @@ def customised(tmp_path_factory: pytest.TempPathFactory, assembly: Assembly) -> 
         "coldstream:database": "streams_eu",
         "coldstream:materialise-rules": "s3://somewhere/materialise/rules.json",
         "coldstream:materialise-interval-minutes": "15",
+        "coldstream:table-maintenance": "glue",
+        "coldstream:catalog-secret": SECRET,
         "coldstream:scrub-interval-minutes": "1440",
         "coldstream:profile-interval-minutes": "10080",
         "coldstream:fleet-interval-minutes": "720",

@@ -57,6 +57,8 @@ def test_values_from_the_command_line_are_text_and_count_as_numbers() -> None:
         ("prefix", "a*/", r"must not contain '\*'"),
         ("alarm_email", "nobody", "is no address"),
         ("encryption_key", "alias/mine", "is no name that AWS takes"),
+        ("table_maintenance", "aws", "must be own or glue"),
+        ("catalog_secret", "iceberg", "is no name that AWS takes"),
         ("batch_window_seconds", 0, "must be 1 to 60"),
         ("batch_window_seconds", 61, "must be 1 to 60"),
         ("batch_window_seconds", 1.5, "must be a whole number"),

@@ -17,7 +17,7 @@ from coldstream import names
 from infra import glue_wheels
 from infra.bundle import run_uv
 from infra.glue_bundle import LEFT_OUT, build
-from tests.infra.conftest import flat
+from tests.infra.conftest import SECRET, flat
 from tests.infra.test_rights import DATA, METADATA, granted
 
 if TYPE_CHECKING:
@@ -130,13 +130,72 @@ def test_a_role_may_do_what_pyiceberg_asks_of_the_catalog_of_tables(
 ) -> None:
     """Make a table, load it, commit to it; databases belong to the stack."""
     actions = granted(assembly, f"Jobs{name.title()}")
+    schemas = {"glue:GetSchemaVersion"} if name == "materialise" else set()
 
-    assert {each for each in actions if each.startswith("glue:")} == {
+    assert {each for each in actions if each.startswith("glue:")} - schemas == {
         "glue:CreateTable",
         "glue:GetDatabase",
         "glue:GetTable",
         "glue:UpdateTable",
     }
+
+
+def test_materialise_may_ask_glue_s_registry_for_the_schema_of_a_body(assembly: Assembly) -> None:
+    """By the id in the body, so no registry can be named; no other job decodes bodies."""
+    for name in names.JOBS:
+        found = granted(assembly, f"Jobs{name.title()}").get("glue:GetSchemaVersion")
+        assert found == (["*"] if name == "materialise" else None)
+
+
+def test_by_default_no_optimiser_is_switched_on_and_no_secret_read(assembly: Assembly) -> None:
+    actions = granted(assembly, "JobsMaterialise")
+
+    assert not [each for each in actions if "Optimizer" in each or "secret" in each]
+    assert "iam:PassRole" not in actions
+    assert not [name for name in assembly.of_type("AWS::IAM::Role") if "Optimizers" in name]
+    assert "--maintenance" not in jobs(assembly)["materialise"]["DefaultArguments"]
+
+
+def test_one_setting_leaves_tables_to_glue_s_optimisers_with_a_role_of_their_own(
+    customised: Assembly,
+) -> None:
+    given = jobs(customised)["materialise"]["DefaultArguments"]
+    (role,) = [name for name in customised.of_type("AWS::IAM::Role") if "Optimizers" in name]
+    assert (given["--maintenance"], flat(given["--optimizer-role"])) == ("glue", f"<{role}.Arn>")
+
+    actions = granted(customised, "JobsMaterialise")
+    assert actions["iam:PassRole"] == [f"<{role}.Arn>"]
+    (passing,) = [
+        each for each in customised.rights("JobsMaterialise") if each["Action"] == ["iam:PassRole"]
+    ]
+    assert passing["Condition"] == {"StringEquals": {"iam:PassedToService": "glue.amazonaws.com"}}
+    tables = "arn:<AWS::Partition>:glue:<AWS::Region>:<AWS::AccountId>"
+    for verb in ("Create", "Get", "Update"):
+        assert actions[f"glue:{verb}TableOptimizer"] == sorted(
+            [
+                f"{tables}:catalog",
+                f"{tables}:database/streams_eu",
+                f"{tables}:table/streams_eu/*",
+            ]
+        )
+
+    own = granted(customised, "JobsOptimizers")
+    files = ["<Warehouse.Arn>/materialise/*"]
+    assert own["s3:DeleteObject"] == own["s3:GetObject"] == own["s3:PutObject"] == files
+    assert own["s3:ListBucket"] == ["<Warehouse.Arn>"]
+    assert {each for each in own if each.startswith("glue:")} == {
+        "glue:GetDatabase",
+        "glue:GetTable",
+        "glue:UpdateTable",
+    }
+
+
+def test_the_secret_of_a_catalog_is_for_the_job_that_fills_its_tables(
+    customised: Assembly,
+) -> None:
+    for name in names.JOBS:
+        found = granted(customised, f"Jobs{name.title()}").get("secretsmanager:GetSecretValue")
+        assert found == ([SECRET] if name == "materialise" else None)
 
 
 def test_no_job_runs_by_itself_unless_somebody_wants_it(assembly: Assembly) -> None:

@@ -1,4 +1,7 @@
-"""Run by Spark 3.5: what its own Iceberg makes of a table. Arguments: a warehouse and a table."""
+"""Run by Spark 3.5: what its own Iceberg makes of a table. Arguments: a warehouse and a table.
+
+And statements that it runs first, which say {table}.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    warehouse, table = sys.argv[1:]
+    warehouse, table, *statements = sys.argv[1:]
     package = find_spec("snowpark_connect_deps_iceberg")
     assert package is not None
     assert package.origin is not None
@@ -28,6 +31,8 @@ def main() -> None:
         .config("spark.sql.catalog.x.warehouse", warehouse)
         .getOrCreate()
     )
+    for each in statements:
+        spark.sql(each.replace("{table}", f"x.{table}"))
     rows = spark.sql(f"SELECT offset, cast(body AS string) AS body FROM x.{table} ORDER BY offset")
     day = spark.sql(f"SELECT offset FROM x.{table} WHERE timestamp < '1970-01-02'")
     history = spark.sql(f"SELECT summary FROM x.{table}.snapshots ORDER BY committed_at")

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -15,7 +16,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
+from coldstream.jobs.materialise.maintain import maintain
+from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TablePartition
+from coldstream.jobs.materialise.table import Append, AppendOutcome, Loaded
+from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream_devkit.suites.table import COLUMNS, SCHEMA, STREAM, TableSite, append_of
 from tests.spark.conftest import ROOT
 from tests.spark.test_spark35 import python35
@@ -23,38 +28,46 @@ from tests.spark.test_spark35 import python35
 __all__ = ["python35"]
 
 
-@pytest.mark.slow
-def test_iceberg_for_spark_reads_prunes_and_knows_the_history_of_our_tables(
-    python35: Path, tmp_path: Path
-) -> None:
-    catalog = SqlCatalog(
+IDS = count()
+
+
+def _catalog(tmp_path: Path) -> SqlCatalog:
+    return SqlCatalog(
         "tests",
         uri=f"sqlite:///{tmp_path}/catalog.db",
         warehouse=f"file://{tmp_path}",
         **{"py-io-impl": FILE_IO},
     )
-    location, ids = tmp_path / "warehouse" / "db" / "rows", count()
-    table = IcebergTable(
+
+
+def _table(catalog: SqlCatalog, tmp_path: Path, name: str = "db.rows") -> IcebergTable:
+    return IcebergTable(
         catalog,
-        "db.rows",
-        location=f"file://{location}",
+        name,
+        location=f"file://{tmp_path}/warehouse/db/rows",
         partition=TablePartition.DAY,
         columns=COLUMNS,
         files=StoredFiles(),
-        new_id=lambda: f"{next(ids):016x}",
+        new_id=lambda: f"{next(IDS):016x}",
     )
+
+
+def _filled(table: IcebergTable, *firsts: int) -> None:
     site = TableSite(lambda _: table, StoredFiles(), lambda _: table)  # type: ignore[arg-type, return-value]
-    for first in (0, 130):
+    for first in firsts:
         append = append_of(site, table.load(SCHEMA), first, first + 130)
         commit(table, append, first_schema=SCHEMA, pause=lambda _: None)
+
+
+def _by_spark(python35: Path, catalog: SqlCatalog, tmp_path: Path, *statements: str) -> Any:
     # A Hadoop catalog finds a table by the names of directory and files; ours is in SQLite.
     name = Path(catalog.load_table("db.rows").location()).name
     metadata = Path(catalog.load_table("db.rows").metadata_location.removeprefix("file://"))
     shutil.copy(metadata, metadata.with_name("v1.metadata.json"))
     metadata.with_name("version-hint.text").write_text("1")
-
     done = subprocess.run(
-        [python35, "-m", "tests.spark.iceberg_35", f"file://{tmp_path}/warehouse", f"db.`{name}`"],
+        [python35, "-m", "tests.spark.iceberg_35", f"file://{tmp_path}/warehouse", f"db.`{name}`",
+         *statements],
         env={
             "HOME": os.environ["HOME"],
             "PATH": os.environ["PATH"],
@@ -65,10 +78,69 @@ def test_iceberg_for_spark_reads_prunes_and_knows_the_history_of_our_tables(
         capture_output=True,
         check=False,
         timeout=600,
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_iceberg_for_spark_reads_prunes_and_knows_the_history_of_our_tables(
+    python35: Path, tmp_path: Path
+) -> None:
+    catalog = _catalog(tmp_path)
+    _filled(_table(catalog, tmp_path), 0, 130)
+
+    found = _by_spark(python35, catalog, tmp_path)
+
     assert found["rows"] == [[n, str(n)] for n in range(260)]
     assert found["first_day"] == 100
     said = [each[f"coldstream.next-offset.{STREAM}"] for each in found["summaries"]]
     assert said == ["130", "260"]
+
+
+@pytest.mark.slow
+def test_rows_that_others_have_deleted_by_position_never_come_back(
+    python35: Path, tmp_path: Path
+) -> None:
+    catalog = _catalog(tmp_path)
+    _filled(_table(catalog, tmp_path), 0, 130, 260)
+    metadata = Path(catalog.load_table("db.rows").metadata_location.removeprefix("file://"))
+    _by_spark(
+        python35, catalog, tmp_path,
+        "ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')",
+        "DELETE FROM {table} WHERE offset IN (5, 17, 140)",
+    )  # fmt: skip
+    newest = max(metadata.parent.glob("v*.metadata.json"), key=lambda each: int(each.name[1:-14]))
+    catalog.register_table("db.after", f"file://{newest}")
+    table = _table(catalog, tmp_path, "db.after")
+    left = [n for n in range(390) if n not in (5, 17, 140)]
+
+    def offsets() -> list[int]:
+        rows = catalog.load_table("db.after").scan().to_arrow()
+        return sorted(rows["offset"].to_pylist())
+
+    loaded = table.load(SCHEMA)
+    assert offsets() == left
+    assert sum(each.partly for each in table.files(loaded)) == 2
+    by_file = [
+        offset
+        for each in table.files(loaded)
+        for batch in table.rows(loaded, each.path)
+        for offset in batch.column("offset").to_pylist()
+    ]
+    assert sorted(by_file) == left
+
+    def writer(there: Loaded, stream: str) -> TableWriter:
+        layout = FileLayout(there.location, there.schema, TablePartition.DAY, COLUMNS)
+        return TableWriter(layout, stream, StoredFiles(), lambda: f"{next(IDS):016x}")
+
+    kept = maintain(
+        table, first_schema=SCHEMA, keep_seconds=None, now_ms=0, target_bytes=2**28,
+        new_id=lambda: f"{next(IDS):032x}", writer=writer,
+    )  # fmt: skip
+    assert kept.merged > 0
+    assert offsets() == left
+
+    erased = {STREAM: Ranges.of([(10, 20)])}
+    assert table.append(table.load(SCHEMA), Append("e", replaces=erased)) is AppendOutcome.LANDED
+    assert offsets() == [n for n in left if not 10 <= n < 20]

@@ -17,6 +17,7 @@ from coldstream.gateway.server import Server
 from coldstream.gateway.site import Site
 from coldstream.gateway.streams import Streams
 from coldstream.gateway.users import Users, parse_users
+from coldstream.read_policy import ReadPolicy
 from coldstream.reader import MemoryBudget, ReaderSettings
 from tests.support.tier import PREFIX, SMALL, Tier
 
@@ -44,6 +45,7 @@ class Gateway:
     port: int = 0
     said: list[str] = field(default_factory=list)
     budget: MemoryBudget = field(default_factory=MemoryBudget)
+    policy: ReadPolicy = ReadPolicy.NOT_IN_MEM
 
     def __enter__(self) -> Gateway:
         self._ready = threading.Event()
@@ -53,6 +55,12 @@ class Gateway:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """As a signal does it; twice is as good as once."""
+        if not self._thread.is_alive():
+            return
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join(60)
         assert not self._thread.is_alive()
@@ -64,6 +72,7 @@ class Gateway:
             streams = Streams(
                 self.tier.store, self.tier.catalog, PREFIX, self.settings, self.budget, pool,
                 broker, self.data_dir, lambda stream, words: self.said.append(f"{stream}: {words}"),
+                self.policy,
             )  # fmt: skip
             self.metrics = GatewayMetrics(self.budget)
             self.site = Site(

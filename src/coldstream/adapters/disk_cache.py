@@ -26,12 +26,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.fragment import Buffer
 from coldstream.ports import ObjectInfo, ObjectStore
+
+if TYPE_CHECKING:
+    from coldstream.adapters.place import Remote
 
 _MAGIC = b"CSDC"
 _HEAD = struct.Struct(">4sIIQ")
@@ -218,6 +221,21 @@ class CachedStore:
         self._store, self._cache, self._place = store, cache, place
         self._doubted: set[str] = set()
 
+    @property
+    def bucket(self) -> ObjectStore:
+        """What is behind it."""
+        return self._store
+
+    def over(self, bucket: ObjectStore) -> CachedStore:
+        """The same cache before another store."""
+        made = CachedStore(bucket, self._cache, self._place)
+        made._doubted = self._doubted
+        return made
+
+    def close(self) -> None:
+        """Leave the cache's directory to another one; the files stay."""
+        self._cache.close()
+
     def doubt(self, key: str) -> None:
         """Do not answer with what is kept of an object: it may have come damaged."""
         if len(self._doubted) >= _MAX_DOUBTED:
@@ -266,6 +284,22 @@ class CachedStore:
         data = fetch()
         self._cache.put(name, data)
         return data
+
+
+def on_disk(remote: Remote, directory: str | Path, max_bytes: int) -> CachedStore:
+    """The bucket of a remote tier with a cache before it.
+
+    Args:
+        remote: of the bucket.
+        directory: of the cache alone.
+        max_bytes: of all its files.
+
+    Raises:
+        InvalidInputError: the directory cannot be used, or another cache has it.
+    """
+    place = remote.place
+    label = f"{place.endpoint}/{place.region}/{place.bucket}"
+    return CachedStore(remote.store, DiskCache(directory, max_bytes), label)
 
 
 def _file_name(name: str) -> str:

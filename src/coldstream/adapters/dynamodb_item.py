@@ -15,11 +15,13 @@ from typing import Any
 from coldstream.errors import CorruptDataError
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.outline import MAX_TEXT, Outline
 from coldstream.manifest.root import MAX_KEY
 from coldstream.names import CATALOG_PARTITION_KEY, MAX_EPOCH, MAX_NAME, MAX_OFFSET, check_stream
 
 _ZERO = {"N": "0"}
 _NO_TEXT = {"S": ""}
+_NO_OUTLINE = {"S": Outline().encode()}
 _U64, _U128 = 2**64 - 1, 2**128 - 1
 _MAX_VERSION = 10**12 - 1  # twelve digits in the key of a root
 _MAX_TIME = 2**63 - 1  # a chunk's timestamp is signed
@@ -69,8 +71,10 @@ def parse_item(item: Mapping[str, Any], prefix: str) -> CatalogItem:
             revision=_number(item.get("revision", _ZERO), 2**63 - 1),
             undelete_until=_number(item.get("undelete_until", _ZERO), _MAX_DATE),
             state_token=_id(item.get("state_token", {"S": "0"})),
+            # Nor do these have an outline.
+            outline=Outline.parse(_text(item.get("outline", _NO_OUTLINE), MAX_TEXT)),
         )
-    except (KeyError, ValueError, TypeError, IndexError) as exc:
+    except (KeyError, ValueError, TypeError, IndexError, CorruptDataError) as exc:
         raise CorruptDataError(
             f"a catalog item that this release cannot read: {repr(exc)[:300]}",
             key=str(item.get(CATALOG_PARTITION_KEY))[:400],
@@ -123,6 +127,7 @@ def summary_values(item: CatalogItem) -> dict[str, Any]:
                 for claim in item.ledger.claims
             ]
         },
+        "outline": {"S": item.outline.encode()},
     }
 
 

@@ -28,6 +28,7 @@ from coldstream.cli.ranges import FromOption, UntilOption, read_of
 from coldstream.cli.report import ConfigurationError
 from coldstream.cli.resolve import StreamArgument
 from coldstream.cli.restore import RestoreOptions, restore_to
+from coldstream.cli.target import writing_into
 
 if TYPE_CHECKING:
     from coldstream.copies.export import Exported, Format
@@ -117,7 +118,10 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
             options.format, reader.snapshot().item, parse_body_format(options.body_format)
         )
         read = read_of(reader, options.start, options.until)
-        with ProgressLine(read.position, read.end, "messages", shown=not options.quiet) as line:
+        with (
+            ProgressLine(read.position, read.end, "messages", shown=not options.quiet) as line,
+            writing_into(options.to),
+        ):
             done = copies.export(
                 reader,
                 {

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 gateway_app = typer.Typer(
     no_args_is_help=True, help="Serves streams to stock RabbitMQ stream clients, read side."
 )
-_BLOCKING_THREADS, _GET_THREADS = 64, 32
+_BLOCKING_THREADS, _GET_THREADS, _OFFSET_THREADS = 64, 32, 8
 _RANGE, _IN_FLIGHT = 4 * 2**20, 16
 
 
@@ -129,6 +129,7 @@ async def _until(end: asyncio.Event, site: Site, manager: Manager) -> None:
 def _site(
     options: GatewayOptions, remote: Remote, log: AgentLog, pool: Executor, stack: ExitStack
 ) -> Site:
+    from concurrent.futures import ThreadPoolExecutor
     from importlib.metadata import version
 
     from coldstream.broker.connection import StreamUri
@@ -145,6 +146,9 @@ def _site(
     metrics = GatewayMetrics(budget)
     gets = SharedPool(_GET_THREADS)
     stack.callback(gets.close)
+    # Of their own: at the end all others may be waiting for S3.
+    writers = ThreadPoolExecutor(_OFFSET_THREADS, thread_name_prefix="coldstream-offsets")
+    stack.callback(writers.shutdown, wait=False, cancel_futures=True)
 
     def tell(stream: str, words: str) -> None:
         metrics.told += 1
@@ -161,10 +165,11 @@ def _site(
         broker=broker,
         data_dir=options.data_dir,
         tell=tell,
+        policy=options.read_policy,
     )
     return Site(
         streams=streams,
-        offsets=Offsets(broker, remote.offsets, pool),
+        offsets=Offsets(broker, remote.offsets, writers),
         users=options.load_users(),
         metrics=metrics,
         pool=pool,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from coldstream.cli.agent_options import LogFormat
 from coldstream.cli.options import size_option
 from coldstream.errors import InvalidInputError
 from coldstream.names import ENV_MANAGEMENT_URI, ENV_STREAM_URI
+from coldstream.read_policy import ReadPolicy
 
 if TYPE_CHECKING:
     from coldstream.gateway.users import Users
@@ -117,6 +119,16 @@ class GatewayOptions:
             envvar=f"{_ENV}MEMORY",
         ),
     ] = 256 * _MIB
+    read_policy: Annotated[
+        ReadPolicy,
+        typer.Option(
+            envvar=f"{_ENV}READ_POLICY",
+            help="Where both tiers have what is read. not-in-mem: S3 all that the manifest has, the"
+            " broker only what is newer; not-in-disk: the broker all that its log has, S3 what is"
+            " older; force: S3 alone, and messages come when they are published there; disable: the"
+            " broker alone, S3 is not read.",
+        ),
+    ] = ReadPolicy.NOT_IN_MEM
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -145,6 +157,15 @@ class GatewayOptions:
             raise InvalidInputError(
                 "--data-dir needs --stream-uri: files prove nothing without their broker"
             )
+        local = (ReadPolicy.DISABLE, ReadPolicy.NOT_IN_DISK)
+        if self.read_policy in local and not self.stream_uri:
+            raise InvalidInputError(
+                f"--read-policy {self.read_policy} needs --stream-uri: a broker that is read"
+            )
+        if self.read_policy is ReadPolicy.FORCE and self.data_dir is not None:
+            raise InvalidInputError("--read-policy force reads no files, and --data-dir names some")
+        if self.data_dir is not None:
+            _check_listed(self.data_dir)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidInputError("--tls-cert and --tls-key go together")
 
@@ -179,3 +200,18 @@ class GatewayOptions:
                 key=str(self.tls_cert),
             ) from exc
         return context
+
+
+def _check_listed(directory: Path) -> None:
+    """See that a directory can be read: else every tail would quietly come from the broker's port.
+
+    Raises:
+        InvalidInputError: it cannot.
+    """
+    try:
+        with os.scandir(directory) as entries:
+            next(entries, None)
+    except OSError as exc:
+        raise InvalidInputError(
+            f"--data-dir cannot be read: {exc.strerror or exc}", key=str(directory)
+        ) from exc

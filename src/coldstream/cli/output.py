@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -77,8 +78,9 @@ def print_section(title: str, values: Mapping[str, Any]) -> None:
 
 
 def note(text: str) -> None:
-    """A remark on stderr."""
-    sys.stderr.write(text + "\n")
+    """A remark on stderr; whoever reads it may have gone, and the command goes on."""
+    with suppress(BrokenPipeError):
+        sys.stderr.write(text + "\n")
 
 
 def plain(value: object) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 
 from coldstream.quantities import duration_text
@@ -55,7 +56,7 @@ class ProgressLine:
         if self._told is not None and kind is None:
             self._write(*self._told)
         if self._drawn:
-            sys.stderr.write("\n")
+            _put("\n")
 
     def tell(self, offset: int, count: int) -> None:
         """Say how far it is, if it is time to.
@@ -86,11 +87,10 @@ class ProgressLine:
         words.insert(1, f"{self._amount(count)}, {self._amount(int(rate))}/s")
         text = ", ".join(words)
         if sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{text}")
+            _put(f"\r\x1b[K{text}")
             self._drawn = True
         else:
-            sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
+            _put(f"{text}\n")
 
     def _amount(self, count: int) -> str:
         if self._noun != "bytes":
@@ -101,3 +101,10 @@ class ProgressLine:
                 break
             value /= 1024
         return f"{value:,.1f} {unit}"
+
+
+def _put(text: str) -> None:
+    """Say it, if anybody listens: what is told is told for a person, and not what was asked for."""
+    with suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()

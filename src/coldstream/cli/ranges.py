@@ -17,6 +17,7 @@ from coldstream.errors import InvalidInputError
 from coldstream.quantities import parse_duration
 
 if TYPE_CHECKING:
+    from coldstream.manifest.catalog import CatalogItem
     from coldstream.manifest.root import Root
     from coldstream.reader import Bound, OffsetSpec, StreamReader
     from coldstream.reader.follow import RangeRead
@@ -47,12 +48,12 @@ UntilOption = Annotated[
 ]
 
 
-def spec_of(text: str, root: Root, now_ms: int | None = None) -> OffsetSpec:
+def spec_of(text: str, stream: Root | CatalogItem, now_ms: int | None = None) -> OffsetSpec:
     """Where a read is to begin.
 
     Args:
         text: as typed.
-        root: of the stream.
+        stream: what says its offsets.
         now_ms: ms since the Unix epoch; by this machine's clock unless given.
 
     Raises:
@@ -60,14 +61,14 @@ def spec_of(text: str, root: Root, now_ms: int | None = None) -> OffsetSpec:
     """
     from coldstream.reader import parse_spec
 
-    return _relative(text, root, now_ms) or parse_spec(text)
+    return _relative(text, stream, now_ms) or parse_spec(text)
 
 
-def bound_of(text: str, root: Root, now_ms: int | None = None) -> Bound | None:
+def bound_of(text: str, stream: Root | CatalogItem, now_ms: int | None = None) -> Bound | None:
     """Where a read is to end; None for an empty text. Arguments and errors as `spec_of`."""
     from coldstream.reader import parse_bound
 
-    return (_relative(text, root, now_ms) or parse_bound(text)) if text else None
+    return (_relative(text, stream, now_ms) or parse_bound(text)) if text else None
 
 
 def read_of(reader: StreamReader, start: str, until: str) -> RangeRead:
@@ -77,8 +78,8 @@ def read_of(reader: StreamReader, start: str, until: str) -> RangeRead:
         InvalidInputError: they are none, or in the wrong order.
         As `StreamReader.chunks`.
     """
-    root = reader.snapshot().root
-    spec, bound = spec_of(start, root), bound_of(until, root)
+    stream = reader.glance().extent
+    spec, bound = spec_of(start, stream), bound_of(until, stream)
     check_order(spec, bound, "--until")
     return reader.begin(spec, bound)
 
@@ -111,12 +112,12 @@ def check_order(spec: OffsetSpec, bound: Bound | None, name: str) -> None:
         raise InvalidInputError(f"{name} {bound.value} lies before --from {spec.value}")
 
 
-def _relative(text: str, root: Root, now_ms: int | None) -> Bound | None:
+def _relative(text: str, stream: Root | CatalogItem, now_ms: int | None) -> Bound | None:
     from coldstream.reader import Offset, Timestamp
 
     word = text.strip()
     if _BACK.fullmatch(word):
-        return Offset(max(root.first_offset, root.next_offset + int(word)))
+        return Offset(max(stream.first_offset, stream.next_offset + int(word)))
     if _AGO.fullmatch(word):
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         return Timestamp(now - 1000 * parse_duration(word))

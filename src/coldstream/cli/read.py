@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,16 +16,20 @@ from coldstream.cli import message
 from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.match import Condition, Matching, WhereOption
 from coldstream.cli.message import BodyFormatOption, LimitOption, Output
-from coldstream.cli.options import Where, with_options
+from coldstream.cli.options import Where, size_option, with_options
 from coldstream.cli.output import many, note
 from coldstream.cli.progress import ProgressLine
 from coldstream.cli.ranges import UNTIL_HELP, FromOption, bound_of, check_order, spec_of
 from coldstream.cli.resolve import StreamArgument
 from coldstream.errors import InvalidInputError
+from coldstream.read_policy import ReadPolicy
 
 if TYPE_CHECKING:
+    from coldstream.adapters.place import Remote
+    from coldstream.manifest.catalog import CatalogItem
     from coldstream.manifest.root import Root
     from coldstream.osiris.bloom import FilterMatcher
+    from coldstream.ports import ObjectStore
     from coldstream.reader import Bound, Gap, Message, OffsetSpec, StreamReader
 
 #: Between two looks at the catalog where there was nothing new.
@@ -46,6 +51,9 @@ class ReadOptions:
         conditions: on properties.
         progress: whether to say how far it is.
         body_format: how messages are read.
+        cache_dir: where what was read is kept.
+        cache_size: how much of that.
+        read_policy: what may answer before the bucket is asked.
     """
 
     start: FromOption = "first"
@@ -95,6 +103,58 @@ class ReadOptions:
         False
     )
     body_format: BodyFormatOption = "auto"
+    cache_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache-dir",
+            metavar="DIR",
+            help="A directory of its own, in which what was read is kept for the next time. One "
+            "process at a time may use it.",
+            show_default=False,
+        ),
+    ] = None
+    cache_size: Annotated[
+        int, size_option("--cache-size", "How much is kept in --cache-dir.", default="10GiB")
+    ] = 10 * 2**30
+    read_policy: Annotated[
+        ReadPolicy,
+        typer.Option(
+            help="not-in-disk: the bucket is asked for what --cache-dir does not have; not-in-mem "
+            "and force: for everything, and --cache-dir is neither read nor written; disable: for "
+            "nothing, so what --cache-dir does not have is an error. What says which messages "
+            "there are, the table and the manifest, is always asked.",
+        ),
+    ] = ReadPolicy.NOT_IN_DISK
+
+    def check(self) -> None:
+        """See that the options go together.
+
+        Raises:
+            InvalidInputError: they do not.
+        """
+        if self.follow and self.to:
+            raise InvalidInputError("--follow has no end, and --to says one")
+        if self.unfiltered and not self.filters:
+            raise InvalidInputError("--match-unfiltered says nothing without --filter")
+        if self.read_policy is ReadPolicy.DISABLE and self.cache_dir is None:
+            raise InvalidInputError(
+                "--read-policy disable needs --cache-dir: nothing else could answer"
+            )
+
+    @contextmanager
+    def store(self, remote: Remote) -> Iterator[ObjectStore]:
+        """The bucket, with the disk before it that the options name.
+
+        Raises:
+            InvalidInputError: the cache cannot be used.
+        """
+        if self.cache_dir is None:
+            yield remote.store
+            return
+        from coldstream.adapters.disk_cache import on_disk
+
+        with closing(on_disk(remote, self.cache_dir, self.cache_size)) as store:
+            yield store
 
     def matcher(self) -> FilterMatcher | None:
         """Which chunks are wanted; None for all."""
@@ -129,17 +189,15 @@ def read(stream: StreamArgument, *, options: ReadOptions, where: Where) -> None:
     coldstream read //orders --from 2026-03-01 --to 2026-03-02 --output raw > march-first.bin
     coldstream read //orders --from 1h --follow --filter eu --where region=eu
     """
-    from coldstream.reader import StreamReader
+    from coldstream.reader import ReaderSettings, StreamReader
 
-    if options.follow and options.to:
-        raise InvalidInputError("--follow has no end, and --to says one")
-    if options.unfiltered and not options.filters:
-        raise InvalidInputError("--match-unfiltered says nothing without --filter")
+    options.check()
     matching = options.matching()
     remote = where.connect()
     name = readable(remote.catalog, stream)
-    reader = StreamReader(remote.store, remote.catalog, remote.prefix, name)
-    with telling_deletion(remote.catalog, name):
+    settings = ReaderSettings(policy=options.read_policy)
+    with options.store(remote) as store, telling_deletion(remote.catalog, name):
+        reader = StreamReader(store, remote.catalog, remote.prefix, name, settings=settings)
         messages = _messages(reader, options)
         if matching is not None:
             messages = matching.of(messages)
@@ -156,11 +214,11 @@ def _messages(reader: StreamReader, options: ReadOptions) -> Generator[Message]:
     """What the options ask for, but for conditions."""
     from coldstream.reader import Offset
 
-    root = reader.snapshot().root
-    spec, bound = spec_of(options.start, root), bound_of(options.to, root)
+    extent = reader.glance().extent
+    spec, bound = spec_of(options.start, extent), bound_of(options.to, extent)
     check_order(spec, bound, "--to")
     if isinstance(spec, Offset):
-        _tell_place(spec.value, root)
+        _tell_place(spec.value, extent)
 
     def on_gap(gap: Gap) -> None:
         _tell_gap(gap, options.output)
@@ -204,9 +262,9 @@ def _tell_gap(gap: Gap, output: Output) -> None:
         message.write_gap(gap)
 
 
-def _tell_place(offset: int, root: Root) -> None:
+def _tell_place(offset: int, stream: Root | CatalogItem) -> None:
     """Say so if the manifest does not reach to where the read is to begin."""
-    if offset < root.first_offset:
-        note(f"the stream begins at offset {root.first_offset}; {offset} is not in it")
-    elif offset > root.next_offset:
-        note(f"the stream ends before offset {root.next_offset}; {offset} is not in it yet")
+    if offset < stream.first_offset:
+        note(f"the stream begins at offset {stream.first_offset}; {offset} is not in it")
+    elif offset > stream.next_offset:
+        note(f"the stream ends before offset {stream.next_offset}; {offset} is not in it yet")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import unquote, urlsplit
@@ -14,14 +16,16 @@ from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
 from coldstream.cli.ranges import FromOption, UntilOption, read_of
 from coldstream.cli.resolve import StreamArgument
-from coldstream.errors import InvalidInputError, NotFoundError
+from coldstream.errors import InvalidInputError, NotFoundError, PermissionDeniedError
 from coldstream.names import ENV_REPLAY_TO
 from coldstream.remote.resolve import item_of
 
 if TYPE_CHECKING:
+    from coldstream.broker.connection import Connection
     from coldstream.broker.publishing import Publisher
     from coldstream.copies.replay import Replayed
     from coldstream.manifest.catalog import CatalogItem
+    from coldstream.reader import StreamReader
 
 _MAX_REFERENCE = 255
 
@@ -30,6 +34,12 @@ class NoTargetError(NotFoundError):
     """The broker has no such stream to publish to."""
 
     remedy = "declare it there, or say --create"
+
+
+class SameLogError(InvalidInputError):
+    """The target is the stream that is read."""
+
+    remedy = "name another stream with --queue, or another broker with --to"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +116,8 @@ def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> N
     from coldstream.reader import StreamReader
 
     uri = StreamUri.parse(options.to)
+    if not math.isfinite(options.rate):
+        raise InvalidInputError(f"--rate {options.rate} is no number of messages a second")
     remote = where.connect()
     name = readable(remote.catalog, stream)
     item = item_of(remote.catalog, name)
@@ -117,9 +129,15 @@ def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> N
 
     def connect() -> Publisher:
         try:
-            return Publisher(uri, vhost, queue, reference, create=options.create)
+            publisher = Publisher(uri, vhost, queue, reference, create=options.create)
         except NotFoundError as error:
             raise NoTargetError(error.reason) from error
+        try:
+            refuse_itself(publisher, queue, reader)
+        except BaseException:
+            publisher.close()
+            raise
+        return publisher
 
     with telling_deletion(remote.catalog, name):
         read = read_of(reader, options.start, options.until)
@@ -137,6 +155,36 @@ def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> N
                 tell=lambda at: line.tell(at.next_offset, at.messages),
             ).run()
     _show(done, first, f"{vhost}/{queue} at {uri}", as_json=options.as_json)
+
+
+def refuse_itself(target: Connection, queue: str, reader: StreamReader) -> None:
+    """See that a stream is not the one that is read, or a restored copy: it has all that already.
+
+    Raises:
+        SameLogError: it is.
+        As `Connection.header`, and `StreamReader.chunks`.
+    """
+    from coldstream.broker.answers import NoMemberError
+    from coldstream.broker.frames import OffsetType
+    from coldstream.osiris.chunk import parse_chunk_header
+    from coldstream.reader import Offset
+
+    for where in (OffsetType.FIRST, OffsetType.LAST):
+        try:
+            data = target.header(queue, where)
+        except (PermissionDeniedError, NoMemberError):
+            return  # who may only write there cannot look, and a node without a member neither
+        if data is None:
+            return
+        header, stream = parse_chunk_header(data), reader.glance().extent
+        if stream.first_offset <= header.chunk_id < stream.next_offset:
+            with closing(reader.chunks(Offset(header.chunk_id))) as chunks:
+                if next(chunks).header == header:
+                    raise SameLogError(
+                        f"{queue!r} has this very log, and would have each message twice",
+                        stream=reader.stream,
+                        offset=header.chunk_id,
+                    )
 
 
 def _target(options: ReplayOptions, item: CatalogItem) -> tuple[str, str]:

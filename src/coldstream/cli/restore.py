@@ -20,6 +20,7 @@ from coldstream.cli.output import many, note, print_json, print_table, size
 from coldstream.cli.progress import ProgressLine
 from coldstream.cli.ranges import FromOption, UntilOption, read_of
 from coldstream.cli.resolve import StreamArgument
+from coldstream.cli.target import writing_into
 
 if TYPE_CHECKING:
     from coldstream.copies.restore import Restored, Target
@@ -94,7 +95,10 @@ def restore_to(reader: StreamReader, options: RestoreOptions) -> None:
 
     asked = {"from": options.start, "until": options.until}
     read = read_of(reader, options.start, options.until)
-    with ProgressLine(read.position, read.end, "bytes", shown=not options.quiet) as line:
+    with (
+        ProgressLine(read.position, read.end, "bytes", shown=not options.quiet) as line,
+        writing_into(options.to),
+    ):
         done = copies.restore(
             reader,
             asked,

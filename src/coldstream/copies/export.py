@@ -228,8 +228,10 @@ class _File:
     def close(self) -> None:
         """Remove what has no name yet."""
         if self._writer is not None:
-            self._writer.close()
-            self._part.unlink()
+            try:
+                self._writer.close()
+            finally:  # on a disk that is full it cannot be closed, and takes the room that is left
+                self._part.unlink()
 
 
 @contextmanager

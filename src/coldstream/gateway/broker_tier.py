@@ -86,6 +86,11 @@ class BrokerTier:
         last = await self.last(vhost, stream)
         return last.next_offset if last is not None else 0
 
+    async def extent(self, vhost: str, stream: str) -> tuple[int, int] | None:
+        """Where the log begins, and the end of its last message; None if nobody can say."""
+        first = await self.first_offset(vhost, stream)
+        return None if first is None else (first, await self.end(vhost, stream))
+
     async def locate(self, vhost: str, stream: str, spec: OffsetSpec) -> int:
         """The offset at which a read of the local tier begins.
 

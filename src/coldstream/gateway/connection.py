@@ -48,7 +48,9 @@ _BLOCK = 2**14
 #: Bytes of answers that may wait for a client; who asks on and takes none is hung up on.
 _MAX_UNTAKEN = 2**23
 #: What a client has stored last is written within this time when it leaves.
-_LEAVE_SECONDS = 3.0
+LEAVE_SECONDS = 10.0
+#: How long frames may take to come that a client has sent before the gateway ends.
+_LAST_FRAMES_SECONDS = 0.05
 #: A client may be silent for so many heartbeats.
 _SILENT_HEARTBEATS = 3
 #: How long a client that takes nothing is waited for before its next frame is read.
@@ -79,6 +81,8 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._written_at = self._loop.time()
         self._untaken = 0
+        self._storing: asyncio.Task[None] | None = None
+        self._cut_short = False
         self._open_by = self._loop.time() + LOGIN_SECONDS
         self.peer = str((writer.get_extra_info("peername") or ("?",))[0])
 
@@ -97,6 +101,9 @@ class Connection:
             pass  # clients come and go
         except TimeoutError:
             self._site.say(f"{self.peer} has fallen silent")
+        except asyncio.CancelledError:
+            self._cut_short = True  # the gateway ends
+            raise
         finally:
             beat.cancel()
             await self._leave()
@@ -158,10 +165,8 @@ class Connection:
         if isinstance(request, Subscribe):
             return await self._subscribe(request)
         if isinstance(request, Store):
-            try:
-                await self._lookups.store(request)
-            except ColdstreamError as error:
-                self._lost(error)
+            self._storing = asyncio.create_task(self._store(request))
+            await asyncio.shield(self._storing)  # the end of the gateway waits for it
             return None
         if isinstance(request, Request):
             return Send(await self._answered(request, lambda: self._lookups.answer(request)))
@@ -240,6 +245,12 @@ class Connection:
             self._site.say(f"{request.key.name} of {self.peer} is not answered: {error}")
         return answers.response(request.key, request.correlation, code)
 
+    async def _store(self, request: Store) -> None:
+        try:
+            await self._lookups.store(request)
+        except ColdstreamError as error:
+            self._lost(error)
+
     def _lost(self, error: ColdstreamError) -> None:
         """An offset could not be stored; the client is not told, as by a broker."""
         self._site.metrics.lost_offsets += 1
@@ -303,14 +314,45 @@ class Connection:
                 self._write([answers.heartbeat()])
 
     async def _leave(self) -> None:
+        # A task of its own: where the gateway ends while the client leaves, it goes on.
+        saving = asyncio.create_task(self._save())
+        self._site.saving.add(saving)
+        saving.add_done_callback(self._site.saving.discard)
         try:
             await asyncio.gather(*map(self._stop, list(self._deliveries)))
-            async with asyncio.timeout(_LEAVE_SECONDS):
-                await self._bookmarks.close()
-        except TimeoutError:
-            self._lost(UnavailableError("the table does not answer in time"))
-        finally:  # also where the server's end comes between
+            await asyncio.shield(saving)
+        finally:
             await self._outbox.close()
+
+    async def _save(self) -> None:
+        """Write what the client has stored."""
+        until = self._loop.time() + LEAVE_SECONDS
+        try:
+            async with asyncio.timeout_at(until):
+                if self._storing is not None:
+                    await self._storing
+                if self._cut_short:
+                    await self._last_stores()
+        except TimeoutError:
+            self._lost(UnavailableError("the last one is not looked at in time"))
+        await self._bookmarks.close(until)
+
+    async def _last_stores(self) -> None:
+        """Of the frames that the client has sent by now, those that store offsets."""
+        last = self._loop.time() + _LAST_FRAMES_SECONDS
+        looks = 2  # what came at the very moment at which the first one ended is there by then
+        # A client that hangs up, or breaks the protocol, sends no more.
+        with contextlib.suppress(ConnectionError, FrameError, FrameTooLargeError):
+            while looks:
+                try:
+                    async with asyncio.timeout_at(last):
+                        data = await self._frame()
+                except TimeoutError:
+                    looks -= 1
+                    continue
+                action = self._session.decide(parse(data))
+                if isinstance(action, Perform) and isinstance(action.request, Store):
+                    await self._store(action.request)
 
 
 def _local(writer: asyncio.StreamWriter) -> tuple[str, int]:

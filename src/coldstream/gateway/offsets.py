@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from coldstream.errors import ColdstreamError, ConflictError, PermissionDeniedError
+from coldstream.errors import (
+    ColdstreamError,
+    ConflictError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.stream import TieredStream
 from coldstream.ports import ConsumerOffsets
@@ -81,7 +86,7 @@ class Bookmarks:
             )
         key = stream.remote.reader.stream, reference
         if key not in self._waiting and len(self._waiting) >= _MOST:
-            await self._write()
+            await self._write_to_the_end()
         # What is below the stream's begin may make room for others; it need not be exact.
         first = (await stream.remote.snapshot(seconds=60.0)).root.first_offset
         self._waiting[key] = offset, first
@@ -99,32 +104,49 @@ class Bookmarks:
             return await self.offsets.broker.query_offset(stream.vhost, reference, stream.name)
         if self.offsets.table is None or stream.remote is None:
             return None
-        await self._write()
+        await self._write_to_the_end()
         key = stream.remote.reader.stream, reference
         found = await self._run(partial(self.offsets.table.query, *key))
         if found is not None:
             self._remember(key, found)
         return found
 
-    async def close(self) -> None:
-        """Write what waits."""
+    async def close(self, until: float) -> None:
+        """Write what waits; what is not written in time is lost, and told.
+
+        Args:
+            until: time of the event loop.
+        """
         if self._task is not None:
             self._task.cancel()
-        await self._write()
+        try:
+            async with asyncio.timeout_at(until):
+                await self._write()
+        except TimeoutError:
+            for (stream, reference), (offset, _) in self._waiting.items():
+                late = f"the table does not take that of {reference!r} in time"
+                self.lost(UnavailableError(late, stream=stream, offset=offset))
 
     async def _later(self) -> None:
-        await asyncio.sleep(self.offsets.seconds)
-        # Whoever is cancelled here must not leave half of it behind.
+        while self._waiting:  # also what has come while others were written
+            await asyncio.sleep(self.offsets.seconds)
+            await self._write_to_the_end()
+
+    async def _write_to_the_end(self) -> None:
+        """As `_write`; whoever is cancelled here leaves nothing half done behind."""
         await asyncio.shield(self._write())
 
     async def _write(self) -> None:
         async with self._writing:
-            for key in list(self._waiting):  # who is stopped here leaves the others waiting
-                offset, first = self._waiting.pop(key)
+            for key in list(self._waiting):
+                offset, first = self._waiting[key]
                 try:
                     await self._write_one(key, offset, first)
                 except ColdstreamError as error:
                     self.lost(error.located(stream=key[0], offset=offset))
+                # Who is stopped before leaves it waiting; and meanwhile a newer one may have come.
+                if self._waiting[key] == (offset, first):
+                    del self._waiting[key]
 
     async def _write_one(self, key: _Key, offset: int, first: int) -> None:
         assert self.offsets.table is not None

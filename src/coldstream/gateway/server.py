@@ -9,14 +9,15 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from coldstream.errors import InvalidInputError
-from coldstream.gateway.connection import LOGIN_SECONDS, Connection
+from coldstream.gateway.connection import LEAVE_SECONDS, LOGIN_SECONDS, Connection
 from coldstream.gateway.site import Site
 
 #: Bytes of a client's frames that are read ahead of their turn.
 _READ_AHEAD = 2**16
 _ALIVE_SECONDS = 1.0
-#: How long clients may take to leave at the end, and the event loop to close their sockets.
-_LEAVE_SECONDS, _SOCKETS_SECONDS = 5.0, 1.0
+#: How long clients may take to leave at the end beside the offsets that they have stored, and the
+#: event loop to close their sockets.
+_HANG_UP_SECONDS, _SOCKETS_SECONDS = 3.0, 1.0
 
 
 class Server:
@@ -77,7 +78,10 @@ class Server:
         if self._clients:
             for client in self._clients:
                 client.cancel()
-            await asyncio.wait(self._clients, timeout=_LEAVE_SECONDS)
+            await asyncio.wait(self._clients, timeout=LEAVE_SECONDS + _HANG_UP_SECONDS)
+        if self._site.saving:
+            # Of clients that were leaving already; each ends by itself.
+            await asyncio.wait(self._site.saving, timeout=LEAVE_SECONDS)
         # Who still shakes hands is not waited for: the end of the event loop ends that.
         await asyncio.wait({closed}, timeout=_SOCKETS_SECONDS)
         closed.cancel()

@@ -32,6 +32,7 @@ class Site:
         port: the same; 0 for the one that they came by.
         subscriptions: of all clients together, at the most: each may hold a range in memory.
         penalty_seconds: after which a wrong password is answered, so that nobody tries thousands.
+        saving: what still writes offsets of clients that leave; the end waits for it.
     """
 
     streams: Streams
@@ -45,6 +46,7 @@ class Site:
     port: int = 0
     subscriptions: int = 1024
     penalty_seconds: float = 1.0
+    saving: set[asyncio.Task[None]] = field(default_factory=set)
     _logins: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOGINS_AT_ONCE))
 
     def advertised(self, local: tuple[str, int]) -> tuple[str, int]:

@@ -62,6 +62,7 @@ class TieredStream:
         tell: told of what a person should know: the stream's name and a sentence.
         poll_seconds: between two looks at a manifest that has nothing new.
         find_remote: looks for a remote tier that was not there at first.
+        local_first: whether the local tier is read wherever it has what is due.
     """
 
     vhost: str
@@ -72,6 +73,7 @@ class TieredStream:
     tell: Callable[[str, str], None]
     poll_seconds: float = 1.0
     find_remote: Callable[[], Awaitable[RemoteStream | None]] | None = None
+    local_first: bool = False
 
     async def locate(self, spec: OffsetSpec) -> int:
         """The offset at which a subscription begins; the chunk that contains it comes first.
@@ -145,13 +147,16 @@ class TieredStream:
 
     async def _once(self, position: int, wanted: Wanted) -> AsyncGenerator[Batch, None]:
         """What the manifest has, then what the local tier has, as long as that goes well."""
-        if self.remote is not None:
+        begin = await self._local_begin(position)
+        if self.remote is not None and (begin is None or position < begin):
             due = position
             async with contextlib.aclosing(self.remote.read(position, wanted.matcher)) as batches:
                 async for batch in batches:
                     self._tell_gap(due, batch)
                     yield batch
                     due = max(due, batch.next_offset)
+                    if begin is not None and due >= begin:
+                        break
             position = due
         if self.broker is None:
             await asyncio.sleep(self.poll_seconds)
@@ -169,6 +174,19 @@ class TieredStream:
             # The queue was deleted, or was never this broker's: what history there is, stays.
             await asyncio.sleep(self.poll_seconds)
             await self._grown(position)
+
+    async def _local_begin(self, position: int) -> int | None:
+        """The offset from which on the local tier is read; None for the manifest's end.
+
+        A log that is empty, or ends before what is due, says nothing: it may be made anew.
+        """
+        if not self.local_first or self.broker is None:
+            return None
+        try:
+            extent = await self.broker.extent(self.vhost, self.name)
+        except (NotFoundError, UnavailableError):
+            return None  # history can be read without it
+        return extent[0] if extent is not None and position < extent[1] else None
 
     async def _locally(
         self, broker: BrokerTier, position: int, wanted: Wanted

@@ -16,6 +16,7 @@ from coldstream.gateway.names import Found, Names
 from coldstream.gateway.remote import RemoteStream
 from coldstream.gateway.stream import TieredStream
 from coldstream.ports import Catalog, ObjectStore
+from coldstream.read_policy import ReadPolicy
 from coldstream.reader.budget import MemoryBudget
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.stream import StreamReader
@@ -38,6 +39,7 @@ class Streams:
         broker: the local tier; None without one.
         data_dir: where its files are on this machine; None if they are not here.
         tell: told of what a person should know: the stream's name and a sentence.
+        policy: which tier is read where both have something.
     """
 
     store: ObjectStore
@@ -49,6 +51,7 @@ class Streams:
     broker: BrokerTier | None
     data_dir: Path | None
     tell: Callable[[str, str], None]
+    policy: ReadPolicy = ReadPolicy.NOT_IN_MEM
     names: Names = field(init=False)
     _remote: OrderedDict[str, RemoteStream] = field(default_factory=OrderedDict)
     _local: OrderedDict[str, LocalStream] = field(default_factory=OrderedDict)
@@ -59,32 +62,34 @@ class Streams:
     async def find(self, vhost: str, name: str) -> tuple[TieredStream, str, str] | None:
         """A stream, and the virtual host and name by which rights to it are decided.
 
-        None if neither tier has one.
+        None if no tier that may be read has one.
 
         Raises:
             UnavailableError, PermissionDeniedError, CorruptDataError: nobody can say.
         """
         found = await self.names.find(vhost, name)
-        if found is None:
-            if self.broker is None or not await self.broker.exists(vhost, name):
-                return None
-            return self._made(vhost, name, None), vhost, name
-        queue = found.queue or found.directory
+        queue = name if found is None else found.queue or found.directory
+        has_history = found is not None and self.policy is not ReadPolicy.DISABLE
+        if not has_history and (
+            self.broker is None
+            or self.policy is ReadPolicy.FORCE
+            or not await self.broker.exists(vhost, queue)
+        ):
+            return None
         return self._made(vhost, queue, found), vhost, queue
 
     def _made(self, vhost: str, name: str, found: Found | None) -> TieredStream:
-        remote = local = None
-        if found is not None:
-            remote = self._remote_of(found.directory)
-            local = self._local_of(found)
+        history = self.policy is not ReadPolicy.DISABLE
+        tail = self.policy is not ReadPolicy.FORCE
         return TieredStream(
             vhost,
             name,
-            remote,
-            self.broker,
-            local,
+            self._remote_of(found.directory) if found is not None and history else None,
+            self.broker if tail else None,
+            self._local_of(found) if found is not None and tail else None,
             self.tell,
-            find_remote=partial(self._find_remote, vhost, name),
+            find_remote=partial(self._find_remote, vhost, name) if history else None,
+            local_first=self.policy is ReadPolicy.NOT_IN_DISK,
         )
 
     async def _find_remote(self, vhost: str, name: str) -> RemoteStream | None:

@@ -1,58 +1,29 @@
 """The page of the job profile: one file of HTML that needs nothing else, made from its tables.
 
-Names of queues, publishers and consumers come from clients, so all text is escaped.
+Names of queues, publishers and consumers come from clients, so all text is escaped, and the page
+runs no script but its own (`web.policy`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
 import pyarrow as pa
 
-from coldstream.jobs.profile_svg import histogram, sparkline, time_bars
+from coldstream.jobs import web
+from coldstream.jobs.profile_charts import Chart, histogram, sparkline, time_chart
 from coldstream.jobs.profile_tables import CONSUMERS, PRODUCERS, RATES, SIZES, STREAMS, Prices
+from coldstream.jobs.profile_words import money, number, percent, price, size, span, times
 
 Row = Mapping[str, Any]
 
 #: Streams that get charts, those with the most bytes; the others are in the list.
 MAX_DETAILED = 25
 _MAX_ROWS = 20
-
-_STYLE = """
-:root { --ink: #1d2433; --soft: #667085; --line: #e4e7ec; --back: #f7f8fa; --card: #fff;
-  --bar: #3b6fd4; --warn: #b54708; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --soft: #98a2b3; --line: #2c3444;
-  --back: #11151d; --card: #181d28; --bar: #6f9bf0; --warn: #f5a45d; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--back); color: var(--ink);
-  font: 14px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-main { max-width: 1240px; margin: 0 auto; padding: 28px 20px 60px; }
-h1 { font-size: 22px; margin: 0 0 2px; } h2 { font-size: 17px; margin: 0; }
-h3 { font-size: 12px; font-weight: 600; color: var(--soft); margin: 0 0 4px; }
-p { margin: 4px 0; } .soft { color: var(--soft); } .warn { color: var(--warn); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px;
-  margin: 18px 0; }
-.tile, section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-.tile { padding: 12px 14px; } .tile b { display: block; font-size: 20px; font-weight: 600; }
-section { padding: 18px; margin: 14px 0; overflow-x: auto; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr));
-  gap: 16px 22px; margin-top: 14px; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th { font-size: 12px; font-weight: 600; color: var(--soft); text-align: right; padding: 4px 8px;
-  white-space: nowrap; }
-td { text-align: right; padding: 5px 8px; border-top: 1px solid var(--line); white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; padding-left: 0; }
-td.name { max-width: 280px; overflow: hidden; text-overflow: ellipsis; }
-a { color: inherit; }
-.chart { width: 100%; height: auto; display: block; }
-.chart text { font-size: 10.5px; fill: var(--soft); }
-.chart line { stroke: var(--line); } .chart rect { fill: var(--bar); }
-.spark { width: 120px; height: 24px; display: block; }
-.spark polyline { fill: none; stroke: var(--bar); stroke-width: 1.4; }
-"""
 
 
 def page(tables: Mapping[str, pa.Table], *, taken_ms: int, prices: Prices) -> str:
@@ -72,31 +43,41 @@ def page(tables: Mapping[str, pa.Table], *, taken_ms: int, prices: Prices) -> st
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<title>Streams, {when}</title><style>{_STYLE}</style></head><body><main>",
+        f'<meta http-equiv="Content-Security-Policy" content="{web.policy()}">',
+        f"<title>Streams, {when}</title><style>{web.style()}</style></head><body><main>",
         f'<h1>What the streams are like</h1><p class="soft">Taken {when} from the segments in S3;'
-        " no broker was asked.</p>",
+        " no broker was asked. A click on a column's head sorts its table.</p>"
+        '<noscript><p class="warn">The charts need scripts; the tables have all there is.</p>'
+        "</noscript>",
         _tiles(streams),
         _overview(streams, rates),
     ]
+    charts: list[Chart] = []
     for row in streams[:MAX_DETAILED]:
         name = row["stream"]
+        mine = [
+            *_rate_charts(rates.get(name, []), taken_ms),
+            *_histograms(sizes.get(name, [])),
+        ]
         parts.append(
             _detail(
                 row,
-                rates.get(name, []),
-                sizes.get(name, []),
+                [_canvas(len(charts) + number, each) for number, each in enumerate(mine)],
                 producers.get(name, []),
                 [each for each in consumers.get(name, []) if each["newest"]],
-                taken_ms,
             )
         )
+        charts += mine
     if len(streams) > MAX_DETAILED:
         parts.append(
             f'<p class="soft">Charts of the {MAX_DETAILED} streams with the most bytes. The tables'
             f" {STREAMS.name}, {RATES.name} and {SIZES.name} have all of them.</p>"
         )
     parts.append(_footnote(prices))
-    parts.append("</main></body></html>")
+    drawn = [{"id": _chart_id(n), **asdict(each)} for n, each in enumerate(charts)]
+    parts.append(f'</main><script type="application/json" id="charts">{web.data(drawn)}</script>')
+    parts += [f"<script>{each}</script>" for each in web.scripts()]
+    parts.append("</body></html>")
     return "\n".join(parts)
 
 
@@ -127,54 +108,91 @@ def _tiles(streams: Sequence[Row]) -> str:
     return f'<div class="tiles">{inside}</div>'
 
 
+#: Head of a column, its unit, and the field of a row that it is sorted by.
+_OVERVIEW = (
+    ("Mean", "bytes/s", "bytes_per_second"),
+    ("Peak", "bytes/s", "peak_bytes_per_second"),
+    ("Offsets", "offsets/s", "offsets_per_second"),
+    ("Chunk", "bytes, median", "chunk_bytes_p50"),
+    ("Batch", "offsets, median", "chunk_offsets_p50"),
+    ("Message", "bytes, median", "message_bytes_p50"),
+    ("Smaller by", "factor", "compression"),
+    ("Longest gap", "time", "longest_gap_seconds"),
+    ("Growth", "bytes/day", "growth_bytes_per_day"),
+    ("Storage", "cost/month", "storage_cost_month"),
+)
+
+
 def _overview(streams: Sequence[Row], rates: Mapping[str, Sequence[Row]]) -> str:
-    head = ("Stream", "Bytes over time", "Bytes/s", "Peak", "Offsets/s", "Chunk", "Batch",
-            "Message", "Smaller by", "Longest gap", "Growth/day", "Cost/month")  # fmt: skip
     rows = []
     for row in streams:
         name = row["queue"] or row["stream"]
         line = [each["bytes_per_second"] for each in rates.get(row["stream"], [])]
-        cells = (
-            sparkline(_thinned(line)),
-            size(row["bytes_per_second"]),
-            size(row["peak_bytes_per_second"]),
-            number(row["offsets_per_second"]),
+        words = (
+            size(row["bytes_per_second"], "/s"),
+            size(row["peak_bytes_per_second"], "/s"),
+            number(row["offsets_per_second"], "/s"),
             size(row["chunk_bytes_p50"]),
             number(row["chunk_offsets_p50"]),
             size(row["message_bytes_p50"]),
             times(row["compression"]),
             span(row["longest_gap_seconds"]),
-            size(row["growth_bytes_per_day"]),
+            size(row["growth_bytes_per_day"], "/d"),
             money(row["storage_cost_month"]),
         )
         warning = (
             f' <span class="warn" title="{escape(row["error"])}">!</span>' if row["error"] else ""
         )
-        rows.append(
-            f'<tr><td class="name"><a href="#{escape(row["stream"])}">{escape(name)}</a>{warning}'
-            f"</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+        cells = "".join(
+            _cell(text, row[field]) for text, (*_, field) in zip(words, _OVERVIEW, strict=True)
         )
-    titles = "".join(f"<th>{each}</th>" for each in head)
-    return f"<section><table><tr>{titles}</tr>{''.join(rows)}</table></section>"
+        rows.append(
+            f'<tr><td class="name"><a href="#{_section_id(row)}">{escape(name)}</a>{warning}</td>'
+            f"<td>{sparkline(_thinned(line))}</td>{cells}</tr>"
+        )
+    heads = "".join(
+        f'<th data-sort-method="number">{head}<small>{unit}</small></th>'
+        for head, unit, _ in _OVERVIEW
+    )
+    return (
+        '<section><table class="sortable"><thead><tr><th data-sort-reverse>Stream</th>'
+        f'<th data-sort-method="none">Bytes over time</th>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></section>"
+    )
+
+
+def _cell(words: str, value: float | None) -> str:
+    """A cell that is sorted by its value, not by its words; nothing is less than anything."""
+    by = "-1" if value is None else price(value)
+    return f'<td data-sort="{by}">{escape(words)}</td>'
+
+
+def _section_id(row: Row) -> str:
+    return f"stream-{escape(row['stream'])}"
+
+
+def _chart_id(number: int) -> str:
+    return f"chart-{number}"
+
+
+def _canvas(number: int, chart: Chart) -> str:
+    label = escape(chart.label)
+    return (
+        f'<div><h3>{label}</h3><div class="chart"><canvas id="{_chart_id(number)}" role="img"'
+        f' aria-label="{label}"></canvas></div></div>'
+    )
 
 
 def _detail(
-    row: Row,
-    rates: Sequence[Row],
-    sizes: Sequence[Row],
-    producers: Sequence[Row],
-    consumers: Sequence[Row],
-    taken_ms: int,
+    row: Row, charts: Sequence[str], producers: Sequence[Row], consumers: Sequence[Row]
 ) -> str:
     title = escape(row["queue"] or row["stream"])
     where = escape(" · ".join(each for each in (row["vhost"], row["stream"]) if each))
-    parts = [f'<section id="{escape(row["stream"])}"><h2>{title}</h2><p class="soft">{where}</p>']
+    parts = [f'<section id="{_section_id(row)}"><h2>{title}</h2><p class="soft">{where}</p>']
     if row["error"]:
         parts.append(f'<p class="warn">{escape(row["error"])}</p>')
-    parts.append(f"<p>{_sentence(row)}</p>")
-    parts.append('<div class="charts">')
-    parts += _rate_charts(rates, taken_ms)
-    parts += _histograms(sizes)
+    parts.append(f'<p>{_sentence(row)}</p><div class="charts">')
+    parts += charts
     if producers:
         parts.append(_producers(producers))
     if consumers:
@@ -183,38 +201,46 @@ def _detail(
     return "".join(parts)
 
 
-def _rate_charts(rates: Sequence[Row], taken_ms: int) -> Iterator[str]:
+def _rate_charts(rates: Sequence[Row], taken_ms: int) -> Iterator[Chart]:
     if not rates:
         return
     step = round(rates[0]["seconds"] * 1000)
     begin = _ms(rates[0]["time"])
     end = max(_ms(rates[-1]["time"]) + step, min(taken_ms, begin + 10**10))
-    for column, label, text in (
-        ("bytes_per_second", "Bytes a second", size),
-        ("offsets_per_second", "Offsets a second", number),
+    for column, label, unit in (
+        ("bytes_per_second", "Bytes a second", "bytes/s"),
+        ("offsets_per_second", "Offsets a second", "offsets/s"),
     ):
         points = [(_ms(each["time"]), each[column]) for each in rates]
-        chart = time_bars(points, step_ms=step, begin_ms=begin, end_ms=end, label=label, text=text)
-        yield f"<div><h3>{label}</h3>{chart}</div>"
+        yield time_chart(
+            points, step_ms=step, begin_ms=begin, end_ms=end, label=f"{label}, UTC", unit=unit
+        )
 
 
-def _histograms(sizes: Sequence[Row]) -> Iterator[str]:
+def _histograms(sizes: Sequence[Row]) -> Iterator[Chart]:
     for kind, label, text in (
-        ("message", "Message size (sample)", size),
-        ("chunk", "Chunk size", size),
-        ("chunk_offsets", "Offsets in a chunk: how well producers batch", number),
+        ("message", "Message size (sample), % of messages", size),
+        ("chunk", "Chunk size, % of chunks", size),
+        ("chunk_offsets", "Offsets in a chunk: how well producers batch, % of chunks", number),
     ):
         bars = [(each["below"], each["count"]) for each in sizes if each["kind"] == kind]
         if bars:
-            yield f"<div><h3>{label}</h3>{histogram(bars, label=label, text=text)}</div>"
+            yield histogram(bars, label=label, text=text)
 
 
 def _producers(producers: Sequence[Row]) -> str:
     newest = sorted(producers, key=lambda each: each["seen"], reverse=True)
     return _table(
         "Named producers, the last seen first",
-        ("Reference", "Last id", "Seen"),
-        [(each["reference"], f"{each['last_sequence']:,}", _at(each["seen"])) for each in newest],
+        ("Reference", "Last id", "Seen, UTC"),
+        [
+            (
+                _name(each["reference"]),
+                _count(each["last_sequence"]),
+                _seen(each["seen"]),
+            )
+            for each in newest
+        ],
     )
 
 
@@ -222,17 +248,29 @@ def _consumers(consumers: Sequence[Row]) -> str:
     behind = sorted(consumers, key=lambda each: each["lag_now"], reverse=True)
     return _table(
         "Consumers that store their offset here, the furthest behind first",
-        ("Reference", "Stored offset", "Behind the end in S3", "Seen"),
+        ("Reference", "Stored offset", "Behind the end in S3, offsets", "Seen, UTC"),
         [
             (
-                each["reference"],
-                f"{each['stored_offset']:,}",
-                f"{each['lag_now']:,}",
-                _at(each["seen"]),
+                _name(each["reference"]),
+                _count(each["stored_offset"]),
+                _count(each["lag_now"]),
+                _seen(each["seen"]),
             )
             for each in behind
         ],
     )
+
+
+def _name(text: str) -> str:
+    return f'<td class="name">{escape(text)}</td>'
+
+
+def _count(value: int) -> str:
+    return f'<td data-sort="{value}">{value:,}</td>'
+
+
+def _seen(at: datetime) -> str:
+    return f'<td data-sort="{_ms(at)}">{at:%Y-%m-%d %H:%M}</td>'
 
 
 def _sentence(row: Row) -> str:
@@ -245,26 +283,27 @@ def _sentence(row: Row) -> str:
     ]
     if row["message_bytes_mean"] is not None:
         words.append(f"A message has {size(row['message_bytes_mean'])} on average;")
-        words.append(f"{100 * row['overhead']:.1f} % of the bytes are headers and trailers.")
+        words.append(f"{percent(row['overhead'])} of the bytes are headers and trailers.")
     if row["in_sub_batches"]:
         codecs = ", ".join(escape(each["codec"]) for each in row["codecs"])
         smaller = f", {times(row['compression'])} smaller" if row["compression"] else ""
-        words.append(
-            f"{100 * row['in_sub_batches']:.0f} % come in sub-batches ({codecs}{smaller})."
-        )
+        words.append(f"{percent(row['in_sub_batches'])} come in sub-batches ({codecs}{smaller}).")
     if row["clock_jumps"]:
         words.append(f"The broker's clock went back {row['clock_jumps']} times.")
     return " ".join(words)
 
 
 def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = "".join(
-        f"<tr>{''.join(f'<td class=name>{escape(cell)}</td>' for cell in row)}</tr>"
-        for row in rows[:_MAX_ROWS]
-    )
+    """A table whose cells are HTML; the first column is text, the others are numbers."""
+    lines = "".join(f"<tr>{''.join(row)}</tr>" for row in rows[:_MAX_ROWS])
     more = f'<p class="soft">and {len(rows) - _MAX_ROWS} more</p>' if len(rows) > _MAX_ROWS else ""
-    titles = "".join(f"<th>{each}</th>" for each in head)
-    return f"<div><h3>{title}</h3><table><tr>{titles}</tr>{lines}</table>{more}</div>"
+    first, *others = head
+    titles = "".join(f'<th data-sort-method="number">{each}</th>' for each in others)
+    return (
+        f'<div><h3>{title}</h3><table class="sortable">'
+        f"<thead><tr><th data-sort-reverse>{first}</th>{titles}</tr></thead>"
+        f"<tbody>{lines}</tbody></table>{more}</div>"
+    )
 
 
 def _footnote(prices: Prices) -> str:
@@ -272,8 +311,8 @@ def _footnote(prices: Prices) -> str:
         '<p class="soft">Rates, chunks and batches are counted from the indexes of all fragments in'
         " the window; offsets include those of tracking chunks. Messages, codecs, producers and"
         " consumers are from a sample, which has the newest fragment. Quantiles are within 9 %."
-        f" Costs stand on {prices.storage:g} for a GB and month and {prices.put:g} for a thousand"
-        " PUT requests: arguments of the job.</p>"
+        f" Costs stand on {price(prices.storage)} for a GB and month and {price(prices.put)} for a"
+        " thousand PUT requests: arguments of the job.</p>"
     )
 
 
@@ -285,53 +324,3 @@ def _thinned(values: Sequence[float]) -> list[float]:
 
 def _ms(at: datetime) -> int:
     return int(at.timestamp() * 1000)
-
-
-def _at(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M}"
-
-
-def size(value: float | None) -> str:
-    """Bytes in words."""
-    if value is None:
-        return "–"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if value < 999.5:
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} PB"
-
-
-def number(value: float | None) -> str:
-    """A count in words."""
-    if value is None:
-        return "–"
-    if value < 999.5:
-        return f"{value:.3g}"
-    for unit in ("k", "M", "G"):
-        value /= 1000
-        if value < 999.5:
-            return f"{value:.3g} {unit}"
-    return f"{value / 1000:.3g} T"
-
-
-def times(value: float | None) -> str:
-    """A factor in words."""
-    return "–" if value is None else f"{value:.2g}×"
-
-
-def span(seconds: float | None) -> str:
-    """A time in words."""
-    if seconds is None:
-        return "–"
-    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.3g} s"
-
-
-def money(value: float | None) -> str:
-    """An amount in words; the currency is that of the prices."""
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value >= 0.01 else f"{value:.2g}"

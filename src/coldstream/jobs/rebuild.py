@@ -32,6 +32,7 @@ from coldstream.jobs.snapshots import (
     register,
 )
 from coldstream.jobs.streams import all_items, check_named, lost, named
+from coldstream.jobs.workers import in_workers
 from coldstream.manifest.catalog import StreamState
 from coldstream.names import MAX_OFFSET
 from coldstream.remote.context import Context
@@ -150,12 +151,7 @@ def _compared(
             size = 0
         tasks[-1].append(part)
         size += part.fragments
-    if not tasks:
-        return []
-    work = partial(_compare_in_worker, place, settings)
-    found: list[list[Shadow]] = (
-        spark.sparkContext.parallelize(tasks, len(tasks)).map(work).collect()
-    )
+    found = in_workers(spark, tasks, partial(_compare_in_worker, place, settings))
     return [each for several in found for each in several]
 
 

@@ -38,10 +38,13 @@ _LOCAL = (
 _SUBMIT = "PYSPARK_SUBMIT_ARGS"
 # Set by spark-submit, which is how Glue starts a script: the JVM is there already.
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
+# Where a Spark Connect server is: then the JVM is there.
+_REMOTE = "SPARK_REMOTE"
 
 
 def spark_session(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The session: the one that is there, Glue's, or a local one on all cores.
+    """The session: the one that is there, Glue's, a Spark Connect server's (SPARK_REMOTE), or a
+    local one on all cores.
 
     Args:
         name: of the job, for the console.
@@ -50,7 +53,7 @@ def spark_session(name: str, settings: Mapping[str, str] | None = None) -> Spark
     from pyspark.sql import SparkSession
 
     alone = _SUBMITTED not in os.environ
-    if alone and SparkSession.getActiveSession() is None:
+    if alone and _REMOTE not in os.environ and SparkSession.getActiveSession() is None:
         os.environ.setdefault(_SUBMIT, _LOCAL)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = SparkSession.builder.appName(f"coldstream {name}").getOrCreate()

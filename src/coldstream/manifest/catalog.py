@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from coldstream.errors import CorruptDataError
+from coldstream.manifest.entries import Entries
 from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.outline import Outline
 from coldstream.manifest.queue_name import QueueName as QueueName
 from coldstream.manifest.root import Root
 
@@ -46,6 +49,8 @@ class CatalogItem:
         revision: number of changes of `state` so far; commits do not touch it.
         undelete_until: until when a tombstone may be called off, ms since the Unix epoch; else 0.
         state_token: uid of the last change of `state`, 0 before the first.
+        outline: what it repeats of its root; of another root where a release that did not know of
+            outlines has moved the item.
     """
 
     stream: str
@@ -66,6 +71,7 @@ class CatalogItem:
     revision: int = 0
     undelete_until: int = 0
     state_token: int = 0
+    outline: Outline = field(default_factory=Outline)
 
     @property
     def never_held(self) -> bool:
@@ -74,6 +80,39 @@ class CatalogItem:
             self.first_offset == self.next_offset
             and self.fragments == 0
             and self.version <= len(self.ledger.claims)
+        )
+
+    @property
+    def told(self) -> Entries:
+        """The oldest entries of the current root, as far as the item itself tells them."""
+        return self.outline.entries if self.uid == self.outline.uid else Entries()
+
+    def old_part(self) -> Root | None:
+        """The manifest below the end of what the item tells of it, as if the stream ended there.
+
+        None if the item tells nothing.
+
+        Raises:
+            CorruptDataError: what it tells is not within its offsets.
+        """
+        entries = self.told
+        if not len(entries):
+            return None
+        first, end = entries[0], entries[-1].next_offset
+        begins = first.first_offset <= self.first_offset < first.next_offset
+        if not begins or end > self.next_offset:
+            raise CorruptDataError(
+                "the catalog item repeats other entries than its root can have",
+                stream=self.stream,
+                offset=self.first_offset,
+            )
+        return Root(
+            first_offset=self.first_offset,
+            next_offset=end,
+            epoch=self.epoch,
+            version=self.version,
+            ledger=self.ledger,
+            entries=entries,
         )
 
 
@@ -125,6 +164,7 @@ def moved(item: CatalogItem, commit: Commit) -> CatalogItem:
         total_size=root.total_size,
         fragments=root.fragments,
         ledger=root.ledger,
+        outline=Outline.of(commit.uid, root),
     )
 
 

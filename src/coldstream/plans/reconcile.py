@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.manifest.outline import Outline
 from coldstream.manifest.root import Root
 from coldstream.names import RootKey
 
@@ -165,6 +166,7 @@ def adoption(
         total_size=root.total_size,
         fragments=root.fragments,
         ledger=root.ledger,
+        outline=Outline.of(uid, root),
         name=name,
         state=StreamState.LIVE,
         revision=(item.revision if item else 0) + 1,

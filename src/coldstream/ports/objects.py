@@ -135,6 +135,20 @@ class Doubted(Protocol):
         ...
 
 
+@runtime_checkable
+class KeepingStore(Doubted, Protocol):
+    """An object store that keeps what it gave, before another one."""
+
+    @property
+    def bucket(self) -> ObjectStore:
+        """The other one."""
+        ...
+
+    def over(self, bucket: ObjectStore) -> ObjectStore:
+        """What is kept here, before yet another store."""
+        ...
+
+
 class Deleter(Protocol):
     """Makes objects go."""
 

@@ -7,6 +7,7 @@ docs/how-to/read-from-python.md. `StreamReader` is the layer below, on any store
 from coldstream.columns.damage import CorruptRange
 from coldstream.errors import ColdstreamError
 from coldstream.osiris.chunk import Chunk
+from coldstream.read_policy import ReadPolicy
 from coldstream.reader.aio import AsyncRemoteTier, AsyncStream, open_async_tier
 from coldstream.reader.allocation import keep_freed_memory
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
@@ -52,6 +53,7 @@ __all__ = [
     "Next",
     "Offset",
     "OffsetSpec",
+    "ReadPolicy",
     "ReaderSettings",
     "RemoteTier",
     "Stream",

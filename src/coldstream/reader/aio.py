@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from coldstream.errors import ColdstreamError
 from coldstream.osiris.chunk import Chunk
+from coldstream.read_policy import ReadPolicy
 from coldstream.reader.gap import Gap, refuse_gap
 from coldstream.reader.library import (
     POLL_SECONDS,
@@ -175,10 +176,10 @@ class AsyncRemoteTier:
             self._pool, lambda: list(self._tier.names())
         )
 
-    async def stream(self, name: str) -> AsyncStream:
+    async def stream(self, name: str, *, policy: ReadPolicy | None = None) -> AsyncStream:
         """As `RemoteTier.stream`."""
         found = await asyncio.get_running_loop().run_in_executor(
-            self._pool, self._tier.stream, name
+            self._pool, partial(self._tier.stream, name, policy=policy)
         )
         return AsyncStream(found, self._pool)
 

@@ -23,13 +23,14 @@ from contextlib import closing
 
 from coldstream.columns.damage import CorruptRange
 from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaf_at
 from coldstream.reader.fragments import FetchedChunks
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.objects import StreamObjects
 from coldstream.reader.pieces import pieces
-from coldstream.remote.roots import Snapshot
+from coldstream.remote.roots import Glance, Snapshot
 
 #: Objects in a row that may be gone before a read has come any further.
 _MAX_MISSING = 16
@@ -46,13 +47,13 @@ class Followed:
             of its root. The stream as it is now unless given.
 
     Attributes:
-        root: the manifest.
+        seen: the manifest, perhaps without its root.
         planned: whether only what was planned is to be read.
     """
 
     def __init__(
         self,
-        load: Callable[[], Snapshot],
+        load: Callable[[], Snapshot | Glance],
         clock: Callable[[], float] = time.monotonic,
         refresh_seconds: float = math.inf,
         *,
@@ -65,8 +66,28 @@ class Followed:
         self._stuck_at: int | None = None
         self._loaded_at = 0.0  # of a plan nobody knows it
         self.planned = plan is not None
-        self.root, self._key = plan or self._loaded()
-        self._epoch = self.root.epoch
+        self.seen = self._loaded() if plan is None else _planned(*plan)
+        self._epoch = self.seen.extent.epoch
+
+    @property
+    def root(self) -> Root:
+        """The manifest's root; one GET if nothing has needed it before.
+
+        Raises:
+            As `Glance.root`.
+        """
+        return self.seen.root
+
+    def over(self, start: int, end: int) -> tuple[Root, int]:
+        """A root for a read of [start, end), and how far it reaches.
+
+        Raises:
+            As `root`.
+        """
+        part = self.seen.old_part
+        if part is not None and start < part.next_offset:
+            return part, min(part.next_offset, end)
+        return self.root, end
 
     def cut(self) -> int:
         """Where what this read is about was cut off by claims; `MAX_OFFSET` if it was not.
@@ -79,9 +100,9 @@ class Followed:
         (`Ledger.above`), but never the last one that has cut off the first offset or something
         below it: what the stream still has, is always judged rightly.
         """
-        ceiling = self.root.ledger.ceiling(self._epoch)
+        ceiling = self.seen.extent.ledger.ceiling(self._epoch)
         if not self.planned:
-            self._epoch = max(self._epoch, self.root.epoch)
+            self._epoch = max(self._epoch, self.seen.extent.epoch)
         return ceiling
 
     def grown_old(self) -> bool:
@@ -122,19 +143,22 @@ class Followed:
         if not self._replace():
             raise error
         if position is None:
-            self._epoch = self.root.epoch  # nothing was handed on yet
+            self._epoch = self.seen.extent.epoch  # nothing was handed on yet
 
     def _replace(self) -> bool:
         """Take the manifest as it is now; whether it is another one."""
-        before = self._key
-        self.root, self._key = self._loaded()
-        return self._key != before
+        before = self.seen.item.root_key
+        self.seen = self._loaded()
+        return self.seen.item.root_key != before
 
-    def _loaded(self) -> tuple[Root, str]:
+    def _loaded(self) -> Snapshot | Glance:
         # The age counts from before the request: what it brings may be as old as that.
         self._loaded_at = self._clock()
-        snapshot = self._load()
-        return snapshot.root, snapshot.item.root_key
+        return self._load()
+
+
+def _planned(root: Root, key: str) -> Snapshot:
+    return Snapshot(CatalogItem(stream="", table_id="", root_key=key), root)
 
 
 class RangeRead:
@@ -201,7 +225,8 @@ class RangeRead:
         while self.position < self.end:
             self._place.join(self.position)
             try:
-                ahead = pieces(manifest.root, self.position, self.end, self._objects, self._place)
+                root, end = manifest.over(self.position, self.end)
+                ahead = pieces(root, self.position, end, self._objects, self._place)
                 with closing(ahead) as found:
                     last: FetchedChunks | Gap | None = None
                     for piece in found:
@@ -212,8 +237,11 @@ class RangeRead:
                         yield piece
                         # A fragment may reach beyond the end, of which nothing was given.
                         self.position = min(piece.next_offset, self.end)
+                        manifest.seen.confirm()
                     else:
-                        break
+                        if end == self.end:
+                            break
+                        continue
             except NotFoundError as error:
                 manifest.after_missing(error, self.position)
             except CorruptDataError as error:
@@ -234,24 +262,24 @@ class RangeRead:
         # It may be another one although it is the same as before: it was replaced on the way here.
         self._manifest.renew()
         self._lost_to = 0  # it was told when the read came to its end
-        self.end = max(self.end, self._manifest.root.next_offset)
+        self.end = max(self.end, self._manifest.seen.extent.next_offset)
         yield from self._changed()
 
     def _changed(self) -> Generator[Gap, None, None]:
         """What the newer manifest no longer has; from now on the read ends where that does."""
-        manifest, root = self._manifest, self._manifest.root
-        cut, end = manifest.cut(), root.next_offset
+        manifest, stream = self._manifest, self._manifest.seen.extent
+        cut, end = manifest.cut(), stream.next_offset
         if manifest.planned:
             end = min(end, cut)
         elif max(cut, self._asked) < self.position:
             # It was read, and it is not what stands there now. One gap with what is cut off ahead,
             # if the stream has not grown back to here.
-            next_offset = self.end if root.next_offset <= self.position else self.position
+            next_offset = self.end if stream.next_offset <= self.position else self.position
             yield Gap(max(cut, self._asked), next_offset, GapReason.TRUNCATION)
             self.position = next_offset
-        if self.position < root.first_offset:
-            yield Gap(self.position, min(root.first_offset, self.end), GapReason.RETENTION)
-            self.position = root.first_offset
+        if self.position < stream.first_offset:
+            yield Gap(self.position, min(stream.first_offset, self.end), GapReason.RETENTION)
+            self.position = stream.first_offset
         if end < self.end:
             self._lost_to = max(self._lost_to, self.end)
             self.end = end

@@ -27,6 +27,7 @@ from coldstream.manifest.entries import Entry
 from coldstream.names import DataKey
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
 from coldstream.ports import Doubted, ObjectStore
+from coldstream.read_policy import ReadPolicy
 from coldstream.reader.settings import ReaderSettings
 from coldstream.soundness.chunks import USER, Checked, Records, check_chunks
 from coldstream.soundness.trailer import MAX_TIMESTAMP, MIN_TIMESTAMP, differences
@@ -127,6 +128,7 @@ class Fragments:
         self._prefix = prefix
         self._stream = stream
         self._settings = settings
+        self._afresh = settings.policy is ReadPolicy.FORCE
         self._open: OrderedDict[int, OpenFragment] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -142,7 +144,7 @@ class Fragments:
             CorruptDataError: trailer or index are damaged, or not what the manifest says.
         """
         with self._lock:
-            known = self._open.get(entry.uid)
+            known = None if self._afresh else self._open.get(entry.uid)
             if known is not None:
                 self._open.move_to_end(entry.uid)
                 return known

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from coldstream.osiris.bloom import FilterMatcher
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_entries
 from coldstream.ports import Catalog, ObjectStore
+from coldstream.read_policy import ReadPolicy
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.gap import Gap, refuse_gap
 from coldstream.reader.settings import ReaderSettings
@@ -312,8 +313,12 @@ class RemoteTier:
                 known = item.name.queue
                 yield f"{item.name.vhost}/{item.name.queue}" if known else item.stream
 
-    def stream(self, name: str) -> Stream:
+    def stream(self, name: str, *, policy: ReadPolicy | None = None) -> Stream:
         """A stream by VHOST/QUEUE (`//orders` in vhost `/`), by the queue alone, or its directory.
+
+        Args:
+            name: of the stream.
+            policy: of its reads; that of the tier's settings if None.
 
         Raises:
             NotFoundError: there is none, or it was deleted.
@@ -323,12 +328,13 @@ class RemoteTier:
         item = item_of(self._catalog, resolve(self._catalog, name))
         if item.state is StreamState.DELETED:
             raise NotFoundError("the stream was deleted", stream=item.stream)
+        settings = self._settings or ReaderSettings()
         reader = StreamReader(
             self._store,
             self._catalog,
             self._prefix,
             item.stream,
-            settings=self._settings,
+            settings=settings if policy is None else replace(settings, policy=policy),
             budget=self._budget,
         )
         return Stream(reader, item.name.vhost, item.name.queue)
@@ -377,10 +383,9 @@ def open_tier(
     remote = connect(Place(bucket, table, prefix, region, endpoint))
     store = remote.store
     if cache_dir:
-        from coldstream.adapters.disk_cache import CachedStore, DiskCache
+        from coldstream.adapters.disk_cache import on_disk
 
-        place = f"{endpoint}/{region}/{bucket}"
-        store = CachedStore(store, DiskCache(cache_dir, cache_bytes), place)
+        store = on_disk(remote, cache_dir, cache_bytes)
     return RemoteTier(store, remote.catalog, remote.prefix, settings=settings, budget=budget)
 
 

@@ -22,6 +22,7 @@ from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch, fragments_reaching, leaves, leaves_backwards
 from coldstream.reader.objects import StreamObjects
 from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
+from coldstream.remote.roots import Glance, Snapshot
 
 
 def offset_of(root: Root, spec: OffsetSpec, objects: StreamObjects) -> int:
@@ -56,6 +57,23 @@ def offset_of(root: Root, spec: OffsetSpec, objects: StreamObjects) -> int:
                 if number is not None:
                     return max(opened.index[number].chunk_id, root.first_offset)
     return root.next_offset
+
+
+def offset_within(seen: Snapshot | Glance, spec: OffsetSpec, objects: StreamObjects) -> int:
+    """As `offset_of`, of a stream whose root is fetched only if its item does not tell enough.
+
+    Raises:
+        As `offset_of`; and what fetching the root raises.
+    """
+    part = seen.old_part
+    if isinstance(spec, Next):
+        return seen.extent.next_offset
+    if part is not None and not isinstance(spec, Last):
+        # What comes first in the old part, comes first in the stream.
+        found = offset_of(part, spec, objects)
+        if found < part.next_offset:
+            return found
+    return offset_of(seen.root, spec, objects)
 
 
 def leaves_between(root: Root, start: int, end: int, fetch: Fetch) -> Iterator[Entry]:

@@ -47,3 +47,7 @@ class RootReader(StreamReader):
     def snapshot(self) -> Snapshot:
         """The root that was given, always."""
         return self._fixed
+
+    def glance(self) -> Snapshot:
+        """The same."""
+        return self._fixed

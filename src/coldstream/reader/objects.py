@@ -10,6 +10,7 @@ from coldstream.manifest.tree import Fetch
 from coldstream.ports import ObjectStore
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.fragments import Fragments
+from coldstream.reader.policy import answering
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.shared import Place, SharedRanges
 from coldstream.remote.nodes import PROCESS_NODES, NodeCache, fetcher
@@ -20,7 +21,7 @@ class StreamObjects:
     """Of one stream, under whatever manifest; safe between threads.
 
     Attributes:
-        store: the bucket.
+        store: what gives ranges of its fragments under the settings' policy.
         groups: gives a group.
         fragments: gives a fragment, or part of one.
         settings: sizes and numbers of requests.
@@ -49,6 +50,8 @@ class StreamObjects:
         """The objects of a stream by its directory name; `prefix` is of all keys, ends in "/"."""
         settings = settings or ReaderSettings()
         groups = fetcher(store, nodes, prefix, stream)
-        fragments = Fragments(store, prefix, stream, settings)
-        place = partial(SharedRanges.of(budget).place, store, prefix, stream)
-        return cls(store, groups, fragments, settings, budget, place)
+        asked = answering(store, settings.policy)
+        fragments = Fragments(asked, prefix, stream, settings)
+        # Readers share what they fetch by the store that they were given, whatever their policies.
+        place = partial(SharedRanges.of(budget).place, store, prefix, stream, settings.policy)
+        return cls(asked, groups, fragments, settings, budget, place)

@@ -24,8 +24,8 @@ from coldstream.reader.fragments import FetchedChunks, OpenFragment
 from coldstream.reader.gap import Gap
 from coldstream.reader.locate import leaves_between
 from coldstream.reader.objects import StreamObjects
-from coldstream.reader.prefetch import in_order, workers
-from coldstream.reader.shared import Lease, Place
+from coldstream.reader.prefetch import Ticket, in_order, started, workers
+from coldstream.reader.shared import Place
 
 _OPEN_AHEAD = 2
 
@@ -107,7 +107,7 @@ class _Fetches:
 
     def fetches(self, root: Root) -> Generator[Fetch[FetchedChunks | Gap], None, None]:
         """In order; waits for the index of a large fragment when its turn has come."""
-        ahead: deque[tuple[Entry, Lease[OpenFragment] | None]] = deque()
+        ahead: deque[tuple[Entry, Ticket[OpenFragment] | None]] = deque()
         try:
             yield from self._fetches(root, ahead)
         finally:
@@ -116,39 +116,49 @@ class _Fetches:
                     opened.release()
 
     def _fetches(
-        self, root: Root, ahead: deque[tuple[Entry, Lease[OpenFragment] | None]]
+        self, root: Root, ahead: deque[tuple[Entry, Ticket[OpenFragment] | None]]
     ) -> Iterator[Fetch[FetchedChunks | Gap]]:
         settings = self.objects.settings
         sizes = _doubling(settings.first_range_size, settings.range_size)
         entries = leaves_between(root, self.start, self.end, self.objects.groups)
         failed: ColdstreamError | None = None
-        while True:
-            while len(ahead) <= _OPEN_AHEAD:
+
+        def look_ahead(many: int) -> None:
+            nonlocal failed
+            while len(ahead) < many:
                 try:
                     entry = next(entries, None)
                 except ColdstreamError as error:
                     # A group that cannot be read; the generator has ended, so this comes once.
                     failed, entry = error, None
                 if entry is None:
-                    break
+                    return
                 opening = self._opening(entry, needed=False) if self._by_ranges(entry) else None
                 ahead.append((entry, opening))
-            if not ahead:
-                if failed is not None:
-                    yield Fetch(0, partial(_failed, failed))
-                return
+
+        look_ahead(1)  # nothing is asked for before what the first chunk needs
+        while ahead:
             entry, opened = ahead.popleft()
-            if entry.kind is EntryKind.HOLE:
-                first, next_offset = entry.first_offset, entry.next_offset
-                yield Fetch(
-                    0, partial(_told, Gap(max(first, self.start), min(next_offset, self.end)))
-                )
-            elif not self._by_ranges(entry):
-                yield self._whole(entry)
-            else:
-                opened = opened or self._opening(entry, needed=True)
-                assert opened is not None
-                yield from self._ranges(opened, sizes)
+            for fetch in self._of_entry(entry, opened, sizes):
+                yield fetch
+                look_ahead(_OPEN_AHEAD)
+        if failed is not None:
+            yield Fetch(0, partial(_failed, failed))
+
+    def _of_entry(
+        self, entry: Entry, opened: Ticket[OpenFragment] | None, sizes: Iterator[int]
+    ) -> Iterator[Fetch[FetchedChunks | Gap]]:
+        """The fetches of a fragment or hole, at least one."""
+        if entry.kind is EntryKind.HOLE:
+            first, next_offset = entry.first_offset, entry.next_offset
+            gap = Gap(max(first, self.start), min(next_offset, self.end))
+            yield Fetch(0, partial(_told, gap))
+        elif not self._by_ranges(entry):
+            yield self._whole(entry)
+        else:
+            opened = opened or self._opening(entry, needed=True)
+            assert opened is not None
+            yield from self._ranges(opened, sizes)
 
     def _by_ranges(self, entry: Entry) -> bool:
         """Whether a fragment is fetched by ranges of its index, or whole by one GET."""
@@ -158,14 +168,15 @@ class _Fetches:
         inside = entry.first_offset < self.start or entry.next_offset > self.end
         return inside or entry.size > settings.range_size
 
-    def _opening(self, entry: Entry, *, needed: bool) -> Lease[OpenFragment] | None:
+    def _opening(self, entry: Entry, *, needed: bool) -> Ticket[OpenFragment] | None:
         path = self.objects.fragments.path(entry)
         fetch = Fetch(
             min(self.objects.settings.index_guess, entry.size),
             partial(self.objects.fragments.open, entry),
             Span((path, "index"), entry.first_offset, entry.next_offset),
         )
-        return self.place.lease(fetch, self.pool, needed=needed)
+        budget = self.objects.budget
+        return started(fetch, self.pool, budget=budget, place=self.place, needed=needed)
 
     def _whole(self, entry: Entry) -> Fetch[FetchedChunks | Gap]:
         fragments = self.objects.fragments
@@ -179,7 +190,7 @@ class _Fetches:
         )
 
     def _ranges(
-        self, opened: Lease[OpenFragment], sizes: Iterator[int]
+        self, opened: Ticket[OpenFragment], sizes: Iterator[int]
     ) -> Iterator[Fetch[FetchedChunks | Gap]]:
         settings, fragments = self.objects.settings, self.objects.fragments
         try:

@@ -14,6 +14,7 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
+from coldstream.read_policy import ReadPolicy
 from coldstream.reader.budget import MemoryBudget
 from coldstream.reader.depth import Depth
 from coldstream.reader.fetch import Fetch
@@ -44,14 +45,20 @@ def workers(count: int, make: Callable[[int], Executor] = threads) -> Iterator[E
         pool.shutdown(wait=waits, cancel_futures=True)
 
 
-class _Ticket(Protocol[T_co]):
+class Ticket(Protocol[T_co]):
     """A fetch that was started."""
 
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """Whether `result` does not wait."""
+        ...
 
-    def result(self) -> T_co: ...
+    def result(self) -> T_co:
+        """What it brings; raises what the fetch raises."""
+        ...
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """It is not needed any more."""
+        ...
 
 
 class _Private(Generic[T]):
@@ -69,6 +76,37 @@ class _Private(Generic[T]):
     def release(self) -> None:
         self._future.cancel()
         self._budget.give_back(self._size)
+
+
+def started(
+    fetch: Fetch[T], pool: Executor, *, budget: MemoryBudget, place: Place | None, needed: bool
+) -> Ticket[T] | None:
+    """A fetch that is under way or done, for this reader or for all of its stream.
+
+    None if there is no memory for it, unless it is needed.
+
+    Args:
+        fetch: to be carried out.
+        pool: where it runs.
+        budget: shared with other readers.
+        place: of the reader, whose policy says what may answer; None if it shares nothing.
+        needed: whether it gets memory in any case.
+    """
+    if place is not None and fetch.span is not None:
+        if place.policy is ReadPolicy.DISABLE:
+            # What fails here must be nobody else's failure: others may ask the bucket.
+            known = place.known(fetch, pool)
+            if known is not None:
+                return known
+        elif place.policy is not ReadPolicy.FORCE:
+            return place.lease(fetch, pool, needed=needed)
+    if not budget.take(fetch.size, needed=needed):
+        return None
+    try:
+        return _Private(fetch.size, submit(pool, fetch.size, fetch.run), budget)
+    except BaseException:  # no thread, for one
+        budget.give_back(fetch.size)
+        raise
 
 
 def in_order(
@@ -97,15 +135,7 @@ def in_order(
             of its stream.
         clock: seconds, from any start, never falling.
     """
-
-    def start(fetch: Fetch[T], needed: bool) -> _Ticket[T] | None:
-        if place is not None and fetch.span is not None:
-            return place.lease(fetch, pool, needed=needed)
-        if not budget.take(fetch.size, needed=needed):
-            return None
-        return _Private(fetch.size, submit(pool, fetch.size, fetch.run), budget)
-
-    window: deque[_Ticket[T]] = deque()
+    window: deque[Ticket[T]] = deque()
     sizes: deque[int] = deque()
     waiting: Fetch[T] | None = None
     depth = Depth(in_flight)
@@ -115,10 +145,10 @@ def in_order(
                 waiting = waiting or next(fetches, None)
                 if waiting is None:
                     break
-                started = start(waiting, not window)
-                if started is None:
+                ticket = started(waiting, pool, budget=budget, place=place, needed=not window)
+                if ticket is None:
                     break
-                window.append(started)
+                window.append(ticket)
                 sizes.append(waiting.size)
                 waiting = None
             if not window:
@@ -135,7 +165,7 @@ def in_order(
             ticket.release()
 
 
-def _room(window: Sequence[_Ticket[T]], depth: int) -> bool:
+def _room(window: Sequence[Ticket[T]], depth: int) -> bool:
     """Whether one more may be started."""
     if len(window) >= 2 * depth:
         return False

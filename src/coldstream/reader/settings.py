@@ -7,6 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from coldstream.errors import InvalidInputError
+from coldstream.read_policy import ReadPolicy
 from coldstream.reader.depth import AT_ONCE
 
 
@@ -31,6 +32,7 @@ class ReaderSettings:
         refresh_seconds: a manifest that is older is read again before the next fragment; must be
             shorter than the grace time, after which objects that it refers to may be gone.
         pool: makes what carries out a number of GETs at once.
+        policy: what may answer before the bucket is asked.
     """
 
     range_size: int = 4 * 2**20
@@ -39,6 +41,7 @@ class ReaderSettings:
     index_guess: int = 128 * 2**10
     refresh_seconds: float = 3600
     pool: Callable[[int], Executor] = threads
+    policy: ReadPolicy = ReadPolicy.NOT_IN_DISK
 
     @property
     def at_once(self) -> int:

@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from coldstream.errors import ColdstreamError
 from coldstream.ports import ObjectStore
+from coldstream.read_policy import ReadPolicy
 from coldstream.reader.budget import MemoryBudget
 from coldstream.reader.eviction import distance
 from coldstream.reader.fetch import Fetch
@@ -109,9 +110,15 @@ class Place:
     """Where a reader is, in its stream; while it has joined, what it will want is kept for it.
 
     A place that is not used any more leaves by itself.
+
+    Attributes:
+        policy: of the reader.
     """
 
-    def __init__(self, ranges: SharedRanges, key: Hashable, store: ObjectStore) -> None:
+    def __init__(
+        self, ranges: SharedRanges, key: Hashable, store: ObjectStore, policy: ReadPolicy
+    ) -> None:
+        self.policy = policy
         self._ranges = ranges
         self._key, self._store = key, store
         self._spot = _Spot()
@@ -143,6 +150,11 @@ class Place:
         """
         assert self._stream is not None
         return self._ranges._lease(self._stream, fetch, pool, needed=needed)
+
+    def known(self, fetch: Fetch[T], pool: Executor) -> Lease[T] | None:
+        """A fetch of another reader that is done; None if there is none."""
+        assert self._stream is not None
+        return self._ranges._done(self._stream, fetch, pool)
 
     def __del__(self) -> None:
         self.leave()
@@ -210,9 +222,15 @@ class SharedRanges:
         """The one of a budget."""
         return budget.shared(cls)
 
-    def place(self, store: ObjectStore, prefix: str, stream: str) -> Place:
+    def place(
+        self,
+        store: ObjectStore,
+        prefix: str,
+        stream: str,
+        policy: ReadPolicy = ReadPolicy.NOT_IN_DISK,
+    ) -> Place:
         """For one reader of a stream, which has not joined yet."""
-        return Place(self, (id(store), prefix, stream), store)
+        return Place(self, (id(store), prefix, stream), store, policy)
 
     def reclaim(self, size: int) -> None:
         """Give back so many bytes of what nobody holds, if there are as many."""
@@ -255,9 +273,7 @@ class SharedRanges:
                 known = stream.kept.get(fetch.span.key)
                 if known is not None:
                     if known.usable():
-                        known.refs += 1
-                        known.used_at = self._clock()
-                        return Lease(self, known, fetch, pool, mine=False)
+                        return self._held(known, fetch, pool)
                     self._forget(known)
                 kept = _Kept(fetch, stream, self._clock())
                 if not self._room(kept, needed):
@@ -273,6 +289,17 @@ class SharedRanges:
             raise
         return Lease(self, kept, fetch, pool, mine=True)
 
+    def _done(self, stream: _Stream, fetch: Fetch[T], pool: Executor) -> Lease[T] | None:
+        assert fetch.span is not None
+        try:
+            with self._lock:
+                known = stream.kept.get(fetch.span.key)
+                if known is None or not known.promise.done() or not known.usable():
+                    return None
+                return self._held(known, fetch, pool)
+        finally:
+            self._catch_up()
+
     def _catch_up(self) -> None:
         """Do what was put off. Who finds the lock taken may go: its holder does it afterwards."""
         while self._to_do and self._lock.acquire(blocking=False):
@@ -283,6 +310,11 @@ class SharedRanges:
                 self._lock.release()
 
     # What follows has the lock.
+
+    def _held(self, known: _Kept, fetch: Fetch[T], pool: Executor) -> Lease[T]:
+        known.refs += 1
+        known.used_at = self._clock()
+        return Lease(self, known, fetch, pool, mine=False)
 
     def _let_go(self, kept: _Kept) -> None:
         kept.refs -= 1

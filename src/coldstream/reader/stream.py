@@ -27,12 +27,12 @@ from coldstream.ports import Catalog, ObjectStore
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.follow import Followed, RangeRead
 from coldstream.reader.gap import Gap, refuse_gap
-from coldstream.reader.locate import offset_of
+from coldstream.reader.locate import offset_within
 from coldstream.reader.objects import StreamObjects
 from coldstream.reader.settings import ReaderSettings
-from coldstream.reader.spec import Bound, Offset, OffsetSpec
+from coldstream.reader.spec import Bound, Next, Offset, OffsetSpec
 from coldstream.remote.nodes import PROCESS_NODES, NodeCache
-from coldstream.remote.roots import Snapshot, Snapshots
+from coldstream.remote.roots import Glance, Snapshot, Snapshots
 from coldstream.soundness.chunks import USER
 
 
@@ -97,6 +97,14 @@ class StreamReader:
             CorruptDataError: its root is damaged.
         """
         return self._snapshots.load(self.stream)
+
+    def glance(self) -> Snapshot | Glance:
+        """The stream as it is now, whose root is fetched only when it is needed.
+
+        Raises:
+            As `snapshot`.
+        """
+        return self._snapshots.glance(self.stream)
 
     def locate(self, spec: OffsetSpec) -> int:
         """The offset at which a read from `spec` begins now; the next offset if it would wait.
@@ -238,12 +246,12 @@ class StreamReader:
 
     def begin(self, spec: OffsetSpec, to: Bound | None = None) -> RangeRead:
         """A read in the manifest as it is now, piece by piece; arguments and errors as `chunks`."""
-        manifest = Followed(self.snapshot, self._clock, self._settings.refresh_seconds)
+        manifest = Followed(self.glance, self._clock, self._settings.refresh_seconds)
         while True:
-            root = manifest.root
+            seen = manifest.seen
             try:
-                start = offset_of(root, spec, self._objects)
-                end = root.next_offset if to is None else offset_of(root, to, self._objects)
+                start = offset_within(seen, spec, self._objects)
+                end = offset_within(seen, Next() if to is None else to, self._objects)
             except NotFoundError as error:
                 manifest.after_missing(error)
                 continue

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
@@ -61,6 +63,64 @@ class Snapshot:
     item: CatalogItem
     root: Root
 
+    @property
+    def extent(self) -> Root:
+        """Offsets, epoch and ledger of the stream."""
+        return self.root
+
+    @property
+    def old_part(self) -> None:
+        """As `Glance` says; the whole is here."""
+        return None
+
+    def confirm(self) -> None:
+        """As `Glance` says; it was done."""
+
+
+class Glance:
+    """A stream at one moment by its item alone, which tells of the old part of its manifest.
+
+    Args:
+        item: as read, strongly consistent.
+        old_part: what it tells.
+        fetch: gives the root that the item names, and checks that it says what the item says.
+
+    Attributes:
+        item: as given.
+        old_part: the manifest as if the stream ended there.
+    """
+
+    def __init__(self, item: CatalogItem, old_part: Root, fetch: Callable[[], Root]) -> None:
+        self.item, self.old_part = item, old_part
+        self._fetch = fetch
+        self._root: Root | None = None
+
+    @property
+    def extent(self) -> CatalogItem:
+        """Offsets, epoch and ledger of the stream."""
+        return self.item
+
+    @property
+    def root(self) -> Root:
+        """The root; it is fetched when it is first asked for.
+
+        Raises:
+            NotFoundError: it is gone.
+            CorruptDataError: it is damaged, or another one than the item describes.
+            UnavailableError, PermissionDeniedError: from the store.
+        """
+        if self._root is None:
+            self._root = self._fetch()
+        return self._root
+
+    def confirm(self) -> None:
+        """See that the root is there and says what the item says, unless that was done.
+
+        Raises:
+            As `root`.
+        """
+        self._root = self.root
+
 
 class Tier(Protocol):
     """What it takes to load a stream; a `Context` is one."""
@@ -110,12 +170,26 @@ class Snapshots:
             CorruptDataError: the root is damaged, or another one than the item describes.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
+        return self._loaded(read_item(self.catalog, stream))
+
+    def glance(self, stream: str) -> Snapshot | Glance:
+        """The stream now, without a GET where its item tells of the old part of its manifest.
+
+        Raises:
+            As `load`; what is wrong with a root that is not fetched yet, its first use raises.
+        """
         item = read_item(self.catalog, stream)
+        old_part = item.old_part()
+        if old_part is None or self.roots.get(item.root_key) is not None:
+            return self._loaded(item)
+        return Glance(item, old_part, partial(load_root, self, item))
+
+    def _loaded(self, item: CatalogItem) -> Snapshot:
         try:
             return Snapshot(item, load_root(self, item))
         except NotFoundError:
             # The root may have been collected between the two reads; then the item has moved on.
-            fresh = read_item(self.catalog, stream)
+            fresh = read_item(self.catalog, item.stream)
             if fresh.root_key == item.root_key:
                 raise
             return Snapshot(fresh, load_root(self, fresh))
@@ -201,7 +275,8 @@ def read_root(store: ObjectStore, prefix: str, item: CatalogItem) -> Root:
         raise CorruptDataError(
             "the catalog item says (version, epoch, first, next) = "
             f"{described}, its root says {found}"
-            + ("" if root.ledger == item.ledger else ", and their ledgers differ"),
+            + ("" if root.ledger == item.ledger else ", and their ledgers differ")
+            + ("" if _tells(item, root) else ", and it begins with other entries"),
             stream=item.stream,
             offset=item.next_offset,
             key=item.root_key,
@@ -211,13 +286,14 @@ def read_root(store: ObjectStore, prefix: str, item: CatalogItem) -> Root:
 
 def describes(item: CatalogItem, root: Root) -> bool:
     """Whether `root` is the one that `item` describes."""
-    return (root.version, root.epoch, root.first_offset, root.next_offset, root.ledger) == (
-        item.version,
-        item.epoch,
-        item.first_offset,
-        item.next_offset,
-        item.ledger,
-    )
+    found = (root.version, root.epoch, root.first_offset, root.next_offset, root.ledger)
+    described = (item.version, item.epoch, item.first_offset, item.next_offset, item.ledger)
+    return found == described and _tells(item, root)
+
+
+def _tells(item: CatalogItem, root: Root) -> bool:
+    """Whether the entries that `item` tells are those of `root`."""
+    return item.uid != item.outline.uid or item.outline.begins(root)
 
 
 def root_at(store: ObjectStore, key: str, stream: str | None = None) -> Root:

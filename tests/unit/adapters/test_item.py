@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 from coldstream.adapters.dynamodb_item import name_values, parse_item, state_values, summary_values
 from coldstream.errors import CorruptDataError
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
+from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.outline import Outline
 from coldstream.names import MAX_EPOCH, MAX_OFFSET, root_path
 
 PREFIX, STREAM = "rabbitmq/", "__orders_1"
@@ -61,14 +64,19 @@ LARGEST = CatalogItem(
 )
 
 
-@pytest.mark.parametrize("item", [ITEM, LARGEST])
+A_FRAGMENT = Entry(0, 5, 1, 2, EntryKind.FRAGMENT, 100, 5, 1, 9)
+A_KILO_GROUP = replace(A_FRAGMENT, kind=EntryKind.KILO_GROUP)
+OUTLINED = replace(ITEM, outline=Outline(ITEM.uid, Entries.of([A_KILO_GROUP])))
+
+
+@pytest.mark.parametrize("item", [ITEM, LARGEST, OUTLINED])
 def test_whatever_an_item_can_say_is_read_back(item: CatalogItem) -> None:
     assert parse_item(values(item), PREFIX) == item
 
 
 def test_an_item_from_before_there_were_changes_of_state_is_read() -> None:
     old = values(ITEM)
-    for attribute in ("revision", "undelete_until", "state_token"):
+    for attribute in ("revision", "undelete_until", "state_token", "outline"):
         del old[attribute]
 
     assert parse_item(old, PREFIX) == ITEM
@@ -118,6 +126,9 @@ IMPOSSIBLE: list[tuple[str, Any]] = [
     ("table_id", {"S": "t" * 256}),
     ("root_key", {"S": "r" * 1025}),
     ("root_key", {"S": "\ud800"}),
+    *(("outline", {"S": text}) for text in ("", "no", "AAAA", "\u0661" * 12, "A" * 2**18)),
+    ("outline", {"S": Outline(5, Entries.of([A_FRAGMENT])).encode()}),
+    ("outline", {"B": b"AAAAAAAAAAA="}),
 ]
 
 

@@ -70,6 +70,34 @@ def test_what_a_tag_or_a_branch_names_is_kept(
         assert {each.file.file_path for each in scan.plan_files()} <= set(versions.needed)
 
 
+def test_the_metadata_of_kept_versions_is_needed_and_that_of_forgotten_ones_is_not(
+    site: TableSite, catalog: Callable[[], SqlCatalog]
+) -> None:
+    for first in (0, 100, 200):
+        _grow(site, first)
+    with catalog().load_table("db.t").transaction() as change:
+        change.set_properties({"write.metadata.previous-versions-max": "2"})
+    before = catalog().load_table("db.t")
+    made = {each.manifest_list for each in before.metadata.snapshots}
+    last = before.current_snapshot()
+    assert last is not None
+
+    table = site.open("db.t")
+    versions = table.forget(table.load(SCHEMA), 2**42)
+
+    assert versions is not None
+    needed, now = set(versions.needed), catalog().load_table("db.t")
+    assert made & needed == {last.manifest_list}
+    manifests = {each.manifest_path for each in last.manifests(before.io)}
+    assert manifests <= needed
+    logged = {each.metadata_file for each in now.metadata.metadata_log}
+    assert len(logged) == 2
+    assert {each for each in needed if each.endswith(".metadata.json")} == {
+        now.metadata_location, before.metadata_location, *logged,
+        *(each.metadata_file for each in before.metadata.metadata_log),
+    }  # fmt: skip
+
+
 def test_going_back_at_this_very_moment_loses_nothing(
     site: TableSite, catalog: Callable[[], SqlCatalog]
 ) -> None:

@@ -530,8 +530,8 @@ def test_only_touched_buckets_are_written_anew() -> None:
         MergePiece(ORDERS, 1, (("b", 5), ("c", 5)), (("e", 5),)),
         MergePiece(ORDERS, 2, (), (("f", 5),)),
     )
-    with pytest.raises(InvalidInputError, match="delete file"):
-        plan_merge([replace(files[1], masked=True)], staged, {})
+    with pytest.raises(InvalidInputError, match="others have deleted"):
+        plan_merge([replace(files[1], partly=True)], staged, {})
     with pytest.raises(InternalError, match="in no bucket"):
         plan_merge(files, [_written(ORDERS, None, "g")], {})
 

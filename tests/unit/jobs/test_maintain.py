@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.jobs.materialise.maintain import plan_compaction, plan_retention
+from coldstream.jobs.materialise.rows import kept_of
 from coldstream.jobs.materialise.table import StoredFile
 
 _DAY_MS = 86_400_000
@@ -29,9 +32,25 @@ def test_files_of_two_streams_or_two_days_stay_apart() -> None:
     assert plan_compaction(files, 100) == [(files[2], files[3])]
 
 
-def test_a_file_of_which_others_have_deleted_rows_is_left_alone() -> None:
-    files = [_file(1), _file(2), replace(_file(3), masked=True)]
-    assert plan_compaction(files, 100) == [(files[0], files[1])]
+def test_a_file_of_which_others_have_deleted_rows_is_left_to_their_own_compaction() -> None:
+    files = [_file(1), replace(_file(2), partly=True), _file(3)]
+    assert plan_compaction(files, 100) == [(files[0], files[2])]
+
+
+@given(st.lists(st.integers(0, 5), max_size=6), st.sets(st.integers(0, 40), max_size=10))
+def test_rows_at_deleted_positions_are_left_out_whatever_row_groups_they_are_in(
+    sizes: list[int], gone: set[int]
+) -> None:
+    rows, batches, begin = list(range(sum(sizes))), [], 0
+    for size in sizes:
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(rows[begin : begin + size], pa.int64())], ["n"]
+        )
+        batches.append(batch)
+        begin += size
+    found = kept_of(batches, np.array(sorted(gone), np.int64))
+    left = [n for batch in found for n in batch.column(0).to_pylist()]
+    assert left == [n for n in rows if n not in gone]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 200)), max_size=40))

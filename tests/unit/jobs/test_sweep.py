@@ -18,7 +18,7 @@ from coldstream.errors import (
 )
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.rules import TablePartition
-from coldstream.jobs.materialise.sweep import SweptTable, key_of, plan_sweep, sweep
+from coldstream.jobs.materialise.sweep import Swept, SweptTable, key_of, plan_sweep, sweep
 from coldstream.jobs.materialise.table import Append, Loaded, Versions
 from coldstream.ports import ObjectInfo
 from coldstream_devkit.suites.table import (
@@ -135,6 +135,26 @@ def test_files_of_a_run_that_died_go_and_those_of_one_under_way_stay(site: _Site
     assert told.files == len(dead)
     commit(site.table, alive, first_schema=SCHEMA, pause=lambda _: None)
     assert offsets(site.files, "") == list(range(200))
+
+
+def test_where_others_keep_the_table_only_old_states_go_and_no_version_is_forgotten(
+    site: _Site,
+) -> None:
+    site.add(0, 100)
+    site.clock.ms += 30 * _DAY_MS
+    site.replace()
+    old = "shop/orders/coldstream/state-old.json"
+    site.store.put(old, b"{}", write_id=old)
+    written(site.files, site.table.load(SCHEMA), rows(range(100, 200)))
+    site.clock.ms += 40 * _DAY_MS
+    files, versions = site.keys(), len(site.versions)
+
+    told = site.sweep(3, what=Swept.STATES)
+
+    assert told is not None
+    assert (told.versions, told.files) == (0, 1)
+    assert (site.keys(), len(site.versions)) == (files, versions)
+    assert old not in site.keys("shop/")
 
 
 def test_nothing_but_files_of_this_table_is_looked_at(site: _Site) -> None:

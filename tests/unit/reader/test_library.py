@@ -138,7 +138,11 @@ def test_the_manual_runs(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
     assert orders is not None
     opened = remote(tier)
     real = opened.stream
-    monkeypatch.setattr(opened, "stream", lambda name: real(name.replace("orders", "whole")))
+    monkeypatch.setattr(
+        opened,
+        "stream",
+        lambda name, **policy: real(name.replace("orders", "whole"), **policy),
+    )
     monkeypatch.setattr(reader, "open_tier", lambda: opened)
     monkeypatch.setattr(reader, "open_async_tier", lambda: AsyncRemoteTier(opened))
     said: list[tuple[object, ...]] = []

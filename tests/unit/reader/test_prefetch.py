@@ -81,6 +81,16 @@ def test_a_reader_does_not_wait_for_the_memory_of_another_in_the_same_thread() -
     assert budget.peak <= 3000 + 2 * (1000 + 500)
 
 
+def test_a_fetch_that_cannot_begin_keeps_no_memory() -> None:
+    budget, ended = MemoryBudget(10), ThreadPoolExecutor(1)
+    ended.shutdown()
+
+    with pytest.raises(RuntimeError):
+        list(in_order(iter([Fetch(5, lambda: 1)]), ended, budget=budget, in_flight=1))
+
+    assert budget.held == 0
+
+
 def test_an_error_comes_after_the_results_before_it(pool: ThreadPoolExecutor) -> None:
     def broken() -> int:
         raise CorruptDataError("broken")

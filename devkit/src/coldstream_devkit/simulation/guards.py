@@ -469,7 +469,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         "reader-first": (
             "a reader is told when retention has overtaken it",
             lambda: edit(
-                follow.RangeRead._changed, "if self.position < root.first_offset:", "if False:"
+                follow.RangeRead._changed, "if self.position < stream.first_offset:", "if False:"
             ),
         ),
         "reader-missing": (
@@ -482,7 +482,9 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "reader-root": (
             "a reader whose root is gone reads the item again",
-            lambda: edit(roots.Snapshots.load, "if fresh.root_key == item.root_key:", "if True:"),
+            lambda: edit(
+                roots.Snapshots._loaded, "if fresh.root_key == item.root_key:", "if True:"
+            ),
         ),
         "reader-time": (
             "a read by time begins at the first chunk at or after it",

@@ -73,6 +73,26 @@ class CatalogSuite(CatalogFixtures):
         assert outcome == Landed(moved(claimed, commit))
         assert catalog.get(anchored.stream) == moved(claimed, commit)
 
+    def test_an_item_repeats_the_kilo_groups_of_its_root_and_of_no_other(
+        self, catalog: Catalog, claimed: CatalogItem
+    ) -> None:
+        fragment = appending_commit(claimed, uid=21).root.entries[0]
+        group = replace(fragment, kind=EntryKind.KILO_GROUP, uid=20)
+        last = replace(fragment, first_offset=10, next_offset=20)
+        first = replace(appending_commit(claimed, uid=22).root, entries=Entries.of([group, last]))
+        commit = commit_of(claimed, replace(first, next_offset=20), uid=22)
+
+        outcome = catalog.commit(commit)
+
+        assert isinstance(outcome, Landed)
+        found = catalog.get(claimed.stream)
+        assert found == outcome.item == moved(claimed, commit)
+        assert list(found.told) == [group]
+        assert catalog.commit(appending_commit(found, uid=23)) is not None
+        after = catalog.get(claimed.stream)
+        assert after is not None
+        assert (after.uid, list(after.told)) == (23, [])
+
     def test_the_greatest_numbers_come_back_as_they_were(
         self, catalog: Catalog, anchored: CatalogItem
     ) -> None:

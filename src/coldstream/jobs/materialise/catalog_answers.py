@@ -50,6 +50,9 @@ _LATER = frozenset(
     }
 )
 
+#: Request timeout, too early: as above, by HTTP.
+_HTTP_LATER = frozenset({408, 425})
+
 
 def meaning(error: Exception, table: str) -> ColdstreamError | None:
     """The error of ours that one of a catalog or of its files means; None if it is neither.
@@ -74,12 +77,24 @@ def meaning(error: Exception, table: str) -> ColdstreamError | None:
         return InvalidInputError(f"{table} is there, and no Iceberg table: choose another name")
     if isinstance(error, NoSuchTableError | NoSuchNamespaceError):
         return NotFoundError(f"{table} is gone from the catalog: {words}")
+    status = _status(error)
+    if type(error) is RESTError and 400 <= status < 500 and status not in _HTTP_LATER:
+        gone = status in (404, 410)
+        kind = NotFoundError if gone else InvalidInputError
+        return kind(f"the catalog refused what it was asked for {table}: {words}")
     if isinstance(error, FileNotFoundError):
         return CorruptDataError(f"a file of {table} is gone: {words}")
     # What pyarrow and requests raise about files and connections is an OSError.
     if isinstance(error, OSError | BotoCoreError | RESTError):
         return UnavailableError(f"no proper answer about {table}: {words}")
     return None
+
+
+def _status(error: Exception) -> int:
+    """Of the HTTP answer that an error was made of; 0 if it was made of none."""
+    response = getattr(error.__cause__, "response", None)
+    status = getattr(response, "status_code", 0)
+    return status if isinstance(status, int) else 0
 
 
 def _of_aws(error: ClientError, table: str, words: str) -> ColdstreamError:

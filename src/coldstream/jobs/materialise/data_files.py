@@ -1,4 +1,4 @@
-"""What Iceberg is told of a file that a worker wrote, out of the file's own footer.
+"""What Iceberg is told of a file that a worker wrote, out of the file's own footer, and what it says.
 
 Statistics only help a reader to skip files, so one that cannot be told is left out, and never
 stands in the way of the file: a time beyond the year 9999 is none for Python, text may be no UTF-8.
@@ -9,6 +9,7 @@ whose values are longer than 4 KiB; those of the other row groups would hide its
 from __future__ import annotations
 
 import io
+import struct
 from collections import defaultdict
 from dataclasses import replace
 
@@ -23,11 +24,13 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.typedef import Record
 
-from coldstream.jobs.materialise.table import WrittenFile
+from coldstream.jobs.materialise.table import StoredFile, WrittenFile
 
+#: How Iceberg writes the bounds of a long or a timestamp.
+_LONG = struct.Struct("<q")
 _COUNTS, _NONE = MetricsMode(MetricModeTypes.COUNTS), MetricsMode(MetricModeTypes.NONE)
 _Plan = dict[int, StatisticsCollector]
 
@@ -53,6 +56,28 @@ def data_file(table: Table, written: WrittenFile) -> DataFile:
         equality_ids=None,
         key_metadata=None,
         **_statistics(table, pq.read_metadata(io.BytesIO(written.footer))).to_serialized_dict(),
+    )
+
+
+def stored_file(task: FileScanTask, offset: int, time: int) -> StoredFile:
+    """What a table knows of one of its files.
+
+    Args:
+        task: of a scan of all of the table.
+        offset: id of the column with the offset.
+        time: id of the column with the time.
+    """
+    file = task.file
+    low, high = file.lower_bounds.get(offset), file.upper_bounds.get(time)
+    return StoredFile(
+        path=file.file_path,
+        size=file.file_size_in_bytes,
+        rows=file.record_count,
+        stream=file.partition[0],
+        time_unit=file.partition[1] if len(file.partition) > 1 else None,
+        first_offset=0 if low is None else _LONG.unpack(low)[0],
+        last_ms=None if high is None else _LONG.unpack(high)[0] // 1000,
+        partly=bool(task.delete_files),
     )
 
 

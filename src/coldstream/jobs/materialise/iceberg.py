@@ -15,7 +15,6 @@ The offsets that a table holds are in a state object (`state`); each snapshot's 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 
@@ -43,24 +42,31 @@ from coldstream.errors import (
 )
 from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.catalog_answers import answers, meaning
-from coldstream.jobs.materialise.data_files import data_file
+from coldstream.jobs.materialise.data_files import data_file, stored_file
 from coldstream.jobs.materialise.files import Files
+from coldstream.jobs.materialise.iceberg_deletes import (
+    NONE_DELETED,
+    Positions,
+    deleted_positions,
+)
 from coldstream.jobs.materialise.iceberg_new import PARTITION, RETRIES, create, divided
 from coldstream.jobs.materialise.iceberg_state import (
     APPEND_PROPERTY,
+    OWN_PLACE,
     STATE_PROPERTY,
     Pointer,
+    StatePlace,
     find_pointer,
     history,
     note,
     read_state,
+    summary_of,
 )
-from coldstream.jobs.materialise.iceberg_versions import Unchanged, forgettable, referenced
+from coldstream.jobs.materialise.iceberg_versions import forgettable, referenced, unchanged
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.rows import batches_of, without
+from coldstream.jobs.materialise.rows import batches_of, kept_of, without
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.schema import grown, small
-from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.materialise.table import (
     Append,
     AppendOutcome,
@@ -68,16 +74,11 @@ from coldstream.jobs.materialise.table import (
     StoredFile,
     Versions,
     WrittenFile,
-    masked,
 )
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.names import check_stream
 
 _GROW_ATTEMPTS = 10
-#: How Iceberg writes the bounds of a long or a timestamp.
-_LONG = struct.Struct("<q")
-#: The most streams whose next offset a summary names; beyond that the state object has to do.
-_MAX_NAMED = 100
 
 
 class KeepingFileIO(PyArrowFileIO):
@@ -97,11 +98,12 @@ class IcebergTable:
         catalog: where it is registered; its property `py-io-impl` is `FILE_IO`.
         name: `database.table`.
         location: URL that the place of a new table's files begins with, without "/" at the end; the
-            rest of it is new.
+            rest of it is new. None where the catalog gives the place.
         partition: of its files, by time.
         columns: names of the columns with stream, offset and time.
         files: takes the files that a replacement writes anew.
         new_id: gives a name that is used once.
+        states: where state objects lie.
         buckets: of its files, in the place of `partition`.
     """
 
@@ -110,11 +112,12 @@ class IcebergTable:
         catalog: Catalog,
         name: str,
         *,
-        location: str,
+        location: str | None,
         partition: TablePartition,
         columns: tuple[str, str, str],
         files: Files,
         new_id: Callable[[], str],
+        states: StatePlace = OWN_PLACE,
         buckets: Buckets | None = None,
     ) -> None:
         if catalog.properties.get("py-io-impl") != FILE_IO:
@@ -127,7 +130,9 @@ class IcebergTable:
         self._stream, self._offset, self._time = columns
         self._files = files
         self._new_id = new_id
+        self._states = states
         self._seen: int | None = None
+        self._deleted: tuple[int | None, Mapping[str, Positions]] | None = None
 
     def load(self, first_schema: pa.Schema) -> Loaded:
         with answers(self.name):
@@ -173,10 +178,10 @@ class IcebergTable:
         pointer = find_pointer(self.name, table.metadata).url
         if append.covered or append.lost or append.forgets or pointer is None:
             # A name of its own for each attempt: what the table has may have grown since the last.
-            pointer = f"{loaded.location}/coldstream/state-{append.id}-{self._new_id()}.json"
-            with table.io.new_output(pointer).create() as out:
+            pointer = f"{self._states.below(table)}/state-{append.id}-{self._new_id()}.json"
+            with self._states.io_of(table).new_output(pointer).create() as out:
                 out.write(state.encode())
-        summary = {STATE_PROPERTY: pointer, **_summary(append, state)}
+        summary = {STATE_PROPERTY: pointer, **summary_of(append, state)}
         try:
             with table.transaction() as change:
                 update = change.update_snapshot(snapshot_properties=summary)
@@ -213,8 +218,6 @@ class IcebergTable:
             if not ranges:
                 continue
             for task in table.scan(row_filter=self._within(stream, ranges)).plan_files():
-                if task.delete_files:
-                    raise masked(task.file.file_path)
                 if task.file.file_path not in removed:
                     removed[task.file.file_path] = task.file
                     kept += self._other_rows(loaded, task.file, stream, ranges)
@@ -231,15 +234,15 @@ class IcebergTable:
         gone = forgettable(before.metadata, before_ms) if known else frozenset()
         needed = self._referenced(before, gone)
         if gone and not dry_run:
-            same = Unchanged(loaded=before.metadata)
+            same = unchanged(self._catalog, before.metadata)
             removal = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": sorted(gone)})
             try:
-                # Its type lists the requirements that a REST catalog knows.
-                self._catalog.commit_table(before, (same,), (removal,))  # type: ignore[arg-type]
+                self._catalog.commit_table(before, same, (removal,))
             except CommitFailedException:
                 return None
         now = self._catalog.load_table(self.name)
         seen = {each.snapshot_id for each in before.metadata.snapshots}
+        needed |= {before.metadata_location, now.metadata_location}
         return Versions(len(gone), needed | self._referenced(now, seen))
 
     def _referenced(self, table: IcebergMetadata, skipped: Collection[int]) -> set[str]:
@@ -255,23 +258,7 @@ class IcebergTable:
     def _stored(self, table: IcebergMetadata) -> list[StoredFile]:
         ids = table.schema().find_field
         offset, time = ids(self._offset).field_id, ids(self._time).field_id
-        found = []
-        for task in table.scan().plan_files():
-            file = task.file
-            low, high = file.lower_bounds.get(offset), file.upper_bounds.get(time)
-            found.append(
-                StoredFile(
-                    path=file.file_path,
-                    size=file.file_size_in_bytes,
-                    rows=file.record_count,
-                    stream=file.partition[0],
-                    time_unit=file.partition[1] if len(file.partition) > 1 else None,
-                    first_offset=0 if low is None else _LONG.unpack(low)[0],
-                    last_ms=None if high is None else _LONG.unpack(high)[0] // 1000,
-                    masked=bool(task.delete_files),
-                )
-            )
-        return found
+        return [stored_file(task, offset, time) for task in table.scan().plan_files()]
 
     def count(self, loaded: Loaded, stream: str, ranges: Ranges) -> int:
         if not ranges:
@@ -282,8 +269,13 @@ class IcebergTable:
             return int(scan.to_arrow().num_rows)
 
     def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
-        with loaded.handle.io.new_input(path).open() as source:
-            yield from batches_of(pq.ParquetFile(source), loaded.schema)
+        table: IcebergMetadata = loaded.handle
+        at = table.metadata.current_snapshot_id
+        if self._deleted is None or self._deleted[0] != at:
+            self._deleted = at, deleted_positions(table)
+        with table.io.new_input(path).open() as source:
+            found = batches_of(pq.ParquetFile(source), loaded.schema)
+            yield from kept_of(found, self._deleted[1].get(path, NONE_DELETED))
 
     def _named(self, loaded: Loaded, paths: Sequence[str]) -> list[DataFile]:
         if not paths:
@@ -326,12 +318,14 @@ class IcebergTable:
 
     def _created(self, schema: pa.Schema) -> IcebergMetadata:
         # Never a place that another table has, or had: its files are not ours to delete.
-        location = f"{self._new_location}-{self._new_id()}"
+        location = self._new_location and f"{self._new_location}-{self._new_id()}"
         columns = (self._stream, self._offset, self._time)
         create(self._catalog, self.name, schema, location, self._partition, columns, self._buckets)
         return self._catalog.load_table(self.name)
 
     def _check_ours(self, table: IcebergMetadata) -> None:
+        if not isinstance(table.io, KeepingFileIO):
+            raise InvalidInputError(f"the catalog or {self.name} itself asks for other file access")
         properties = table.metadata.properties
         if PARTITION not in properties:
             raise InvalidInputError(
@@ -366,7 +360,7 @@ class IcebergTable:
                 appended.add(snapshot.summary.additional_properties.get(APPEND_PROPERTY, ""))
         return Loaded(
             schema=pa.schema([small(field) for field in schema_to_pyarrow(table.schema())]),
-            state=read_state(table.io, pointer),
+            state=read_state(self._states.io_of(table), pointer),
             location=table.location().rstrip("/"),
             appended=frozenset(appended - {""}),
             handle=table,
@@ -390,11 +384,3 @@ class IcebergTable:
         if pointer.url is not None and current is not None:
             with suppress(Exception), table.transaction() as change:
                 change.set_properties(note(current, pointer.url))
-
-
-def _summary(append: Append, state: TableState) -> dict[str, str]:
-    summary = {APPEND_PROPERTY: append.id}
-    streams: Sequence[str] = sorted(append.covered)[:_MAX_NAMED]
-    for stream in streams:
-        summary[f"coldstream.next-offset.{stream}"] = str(state.of(stream).spans[-1][1])
-    return summary

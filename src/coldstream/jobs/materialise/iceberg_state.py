@@ -17,15 +17,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.io import FileIO
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from coldstream.errors import CorruptDataError
 from coldstream.jobs.materialise.state import MAX_STATE_BYTES, TableState, parse_state
+from coldstream.jobs.materialise.table import Append
 
 STATE_PROPERTY = "coldstream.state"
 SNAPSHOT_PROPERTY = "coldstream.snapshot"
 APPEND_PROPERTY = "coldstream.append-id"
+#: The most streams whose next offset a summary names; beyond that the state object has to do.
+_MAX_NAMED = 100
 #: In the summary of a snapshot that repeats another one's change: Iceberg's cherry-picking.
 _PICKED = "source-snapshot-id"
 
@@ -41,6 +45,34 @@ class Pointer:
 
     url: str | None
     own: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StatePlace:
+    """Where state objects lie.
+
+    Attributes:
+        url: below which new ones go, for catalogs that have a table's own place swept by others; ""
+            for the table's own place.
+        io: that reads and writes them then.
+    """
+
+    url: str = ""
+    io: FileIO | None = None
+
+    def io_of(self, table: Table) -> FileIO:
+        """What reads and writes those of a table."""
+        return self.io or table.io
+
+    def below(self, table: Table) -> str:
+        """URL below which those of a table go, without "/" at the end; of no other table."""
+        if self.url:
+            return f"{self.url}/{table.metadata.table_uuid}"
+        return f"{table.location().rstrip('/')}/coldstream"
+
+
+#: Each table's own.
+OWN_PLACE = StatePlace()
 
 
 def history(metadata: TableMetadata) -> Iterator[Snapshot]:
@@ -114,6 +146,19 @@ def find_pointer(name: str, metadata: TableMetadata) -> Pointer:
 def note(snapshot_id: int, url: str) -> dict[str, str]:
     """The property that says which state a snapshot has."""
     return {SNAPSHOT_PROPERTY: f"{snapshot_id} {url}"}
+
+
+def summary_of(append: Append, state: TableState) -> dict[str, str]:
+    """What the summary of a snapshot says of the append that made it.
+
+    Args:
+        append: the change.
+        state: of the table after it.
+    """
+    said = {APPEND_PROPERTY: append.id}
+    for stream in sorted(append.covered)[:_MAX_NAMED]:
+        said[f"coldstream.next-offset.{stream}"] = str(state.of(stream).spans[-1][1])
+    return said
 
 
 def read_state(io: FileIO, pointer: Pointer) -> TableState:

@@ -6,13 +6,20 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import islice, pairwise
 from typing import Any
 
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import ValidatableTableRequirement
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    TableRequirement,
+    ValidatableTableRequirement,
+)
 
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.iceberg_state import ancestry, state_of
@@ -38,6 +45,26 @@ class Unchanged(ValidatableTableRequirement):
         """Raise CommitFailedException if it is not."""
         if base_metadata != self.loaded:
             raise CommitFailedException("the table was changed meanwhile")
+
+
+def unchanged(catalog: Catalog, metadata: TableMetadata) -> tuple[TableRequirement, ...]:
+    """What a commit asks for, that is to happen only if the table is as it was loaded.
+
+    A REST catalog checks by itself, and knows no more than that: it is the same table, and each
+    branch and tag is where it was. One that is made at this very moment it does not see.
+
+    Args:
+        catalog: that is to check it.
+        metadata: as loaded.
+    """
+    if not isinstance(catalog, RestCatalog):
+        # Its type lists the requirements that a REST catalog knows.
+        return (Unchanged(loaded=metadata),)  # type: ignore[return-value]
+    named = [
+        AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id})
+        for name, ref in metadata.refs.items()
+    ]
+    return (AssertTableUUID(uuid=metadata.table_uuid), *named)
 
 
 def forgettable(metadata: TableMetadata, before_ms: int) -> frozenset[int]:
@@ -108,7 +135,10 @@ def _up_to_a_state(by_id: dict[int, Snapshot], head: int) -> Iterator[int]:
 
 
 def referenced(metadata: TableMetadata, io: FileIO, skipped: Collection[int]) -> Iterator[str]:
-    """URLs of the data, delete and state files of all snapshots but those, some of them twice.
+    """URLs of all files of all snapshots but those, and of the metadata; some of them twice.
+
+    Also the metadata that was the table before, as far back as it says itself: a reader, or a
+    person who goes back, may have it by its name.
 
     Raises:
         FileNotFoundError: a manifest is gone; then nobody knows. And whatever else pyiceberg raises
@@ -117,9 +147,14 @@ def referenced(metadata: TableMetadata, io: FileIO, skipped: Collection[int]) ->
     for value in metadata.properties.values():
         yield value
         yield value.partition(" ")[2]  # a state object, behind a snapshot's id
+    yield from (each.metadata_file for each in metadata.metadata_log)
+    for statistics in (*metadata.statistics, *metadata.partition_statistics):
+        yield statistics.statistics_path
     snapshots = [each for each in metadata.snapshots if each.snapshot_id not in skipped]
     yield from map(state_of, snapshots)
+    yield from (each.manifest_list for each in snapshots)
     for manifest in _manifests(snapshots, io):
+        yield manifest.manifest_path
         for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
             yield entry.data_file.file_path
 

@@ -27,18 +27,16 @@ from coldstream.jobs.arguments import (
     text,
     whole_number,
 )
-from coldstream.jobs.materialise.buckets import Buckets
+from coldstream.jobs.materialise.catalog_ref import GLUE, parse_catalog
 from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.failures import failed, mixed
-from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.latest import DEFAULT_BUCKETS, Keyless, rule_latest
-from coldstream.jobs.materialise.maintain import maintain
-from coldstream.jobs.materialise.open_tables import open_bucket, open_tables
+from coldstream.jobs.materialise.open_tables import open_tables
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.rule_bodies import rule_body
-from coldstream.jobs.materialise.rule_fit import new_schema
 from coldstream.jobs.materialise.rules import (
+    Maintenance,
     TablePartition,
     TableRule,
     check_rules,
@@ -47,12 +45,11 @@ from coldstream.jobs.materialise.rules import (
     rule_for,
 )
 from coldstream.jobs.materialise.run import Runner, RunSettings, Tables
-from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.spark_engine import SparkEngine, stream_deleted, stream_now
-from coldstream.jobs.materialise.sweep import MIN_AGE_SECONDS, sweep
-from coldstream.jobs.materialise.table import Loaded, Table
+from coldstream.jobs.materialise.sweep import MIN_AGE_SECONDS
 from coldstream.jobs.materialise.table_report import TableReport
-from coldstream.jobs.materialise.write import FileLayout, TableWriter
+from coldstream.jobs.materialise.upkeep import UpkeepSettings, check_upkeep, keep_up
+from coldstream.jobs.materialise.write import DEFAULT_FILE_BYTES
 from coldstream.jobs.report import JobReport
 from coldstream.manifest.catalog import StreamState
 from coldstream.osiris.body import BodyFormat
@@ -158,14 +155,31 @@ TO: Argument[int | None] = Argument("to", whole_number, "Stop before this offset
 OVERWRITE = Argument("overwrite", flag, "Make rows of the range anew.", False)
 PARTITION_BYTES = Argument("partition-bytes", parse_size, "What one task reads.", 256 * 2**20)
 WINDOW_BYTES = Argument("window-bytes", parse_size, "What one commit takes in.", 64 * 2**30)
-FILE_BYTES = Argument("file-bytes", parse_size, "Size of a table's files.", 256 * 2**20)
+FILE_BYTES = Argument("file-bytes", parse_size, "Size of a table's files.", DEFAULT_FILE_BYTES)
 MAINTAIN = Argument("maintain", flag, "Compact and remove old rows after filling.", False)
 EXPIRE: Argument[int | None] = Argument(
     "expire",
     old_enough,
-    "With --maintain: forget what a table was before this time, such as 7d, and delete the files"
-    " that nothing else needs; 2d at least.",
+    "With --maintain, or by glue: forget what a table was before this time, such as 7d, and delete"
+    " the files that nothing else needs; 2d at least.",
     None,
+)
+CATALOG = Argument(
+    "catalog",
+    text,
+    "glue, or a REST catalog: JSON, or the path or s3:// URL of a file with it. No secret stands in"
+    " it.",
+    GLUE,
+)
+MAINTENANCE = Argument(
+    "maintenance",
+    one_of(*Maintenance),
+    "Who merges files and forgets versions: this job with --maintain and --expire (own), or the"
+    " table optimisers of AWS Glue, which it switches on (glue).",
+    Maintenance.OWN.value,
+)
+OPTIMIZER_ROLE = Argument(
+    "optimizer-role", text, "With --maintenance glue: ARN of the role of the optimisers.", ""
 )
 DRY_RUN = Argument("dry-run", flag, "Only say what would be done.", False)
 PLAN = Argument(
@@ -176,7 +190,7 @@ ARGUMENTS: tuple[Argument[Any], ...] = (
     WAREHOUSE, DATABASE, STREAMS, SUPER_STREAMS, INTO, BODY, BODY_FORMAT, CONTENT_ENCODING, SCHEMA,
     MISFITS, MESSAGE, REGISTRY, SUBJECT, COLUMNS, LATEST, KEYLESS, BUCKETS, PARTITION, START, KEEP,
     RULES, FROM, TO, OVERWRITE, PARTITION_BYTES, WINDOW_BYTES, FILE_BYTES, MAINTAIN, EXPIRE,
-    DRY_RUN, PLAN,
+    CATALOG, MAINTENANCE, OPTIMIZER_ROLE, DRY_RUN, PLAN,
 )  # fmt: skip
 
 
@@ -194,7 +208,8 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
         return _document(source, place)
 
     if given[RULES]:
-        return parse_rules(read(given[RULES]), read)
+        unless_said = {"catalog": given[CATALOG], "maintenance": given[MAINTENANCE]}
+        return parse_rules(read(given[RULES]), read, unless_said)
     if not (wanted and given[INTO]):
         raise InvalidInputError("--streams (or --super-streams) and --into belong together")
     of_bodies = {
@@ -225,6 +240,8 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
         given[SUPER_STREAMS],
         made.steps,
         names_in(given[COLUMNS]),
+        parse_catalog(given[CATALOG], read),
+        Maintenance(given[MAINTENANCE]),
         rule_latest({word: each for word, each in of_latest.items() if each}),
     )
     return check_rules([rule])
@@ -245,8 +262,8 @@ def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> N
     rules = rules_of(given, place)
     if given[PLAN] and given[MAINTAIN]:
         raise InvalidInputError("--plan is about columns: give --maintain --dry-run apart from it")
-    if given[EXPIRE] is not None and not given[MAINTAIN]:
-        raise InvalidInputError("--expire belongs to --maintain")
+    upkeep = _upkeep(given)
+    check_upkeep(rules, upkeep)
     window = BackfillWindow(given[FROM], given[TO], given[OVERWRITE])
     settings = RunSettings(
         window,
@@ -277,14 +294,26 @@ def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> N
                 f"{table} {stream}": mixed(rule, stream, spans)
                 for stream, spans in done.cut_off.items()
             }
-            if given[MAINTAIN]:
-                tables[table]["maintenance"] = _maintained(rule, pair, place, given)
+            kept = keep_up(rule, pair, place, upkeep)
+            if kept is not None:
+                tables[table]["maintenance"] = kept
         except Exception as exc:  # whatever one table does, the others are filled
             errors[table] = failed(table, exc)
             tables.setdefault(table, {})["error"] = str(errors[table])
     _report_lag(report, tables)
     if errors:
         raise next(iter(errors.values()))
+
+
+def _upkeep(given: Given) -> UpkeepSettings:
+    return UpkeepSettings(
+        asked=given[MAINTAIN],
+        expire_seconds=given[EXPIRE],
+        file_bytes=given[FILE_BYTES],
+        role=given[OPTIMIZER_ROLE],
+        now_ms=time.time_ns() // 10**6,
+        dry_run=given[DRY_RUN],
+    )
 
 
 def _streams(
@@ -333,50 +362,6 @@ def _fill(
     for each in reports[1:]:
         whole.add(each)
     return whole
-
-
-def _maintained(rule: TableRule, pair: Tables, place: Place, given: Given) -> dict[str, Any]:
-    files = StoredFiles(region=place.region, endpoint=place.endpoint)
-    now_ms, expire = time.time_ns() // 10**6, given[EXPIRE]
-
-    def kept(
-        table: Table, first: Any, columns: tuple[str, str, str], buckets: Buckets | None
-    ) -> dict[str, Any]:
-        def writer(loaded: Loaded, stream: str) -> TableWriter:
-            layout = FileLayout(
-                loaded.location,
-                loaded.schema,
-                rule.partition,
-                columns,
-                given[FILE_BYTES],
-                buckets=buckets,
-            )
-            return TableWriter(layout, stream, files, lambda: secrets.token_hex(8))
-
-        done = asdict(
-            maintain(
-                table,
-                first_schema=first,
-                keep_seconds=rule.keep_seconds,
-                now_ms=now_ms,
-                target_bytes=given[FILE_BYTES],
-                new_id=lambda: secrets.token_hex(16),
-                writer=writer,
-                dry_run=given[DRY_RUN],
-            )
-        )
-        if expire is not None:
-            before_ms = now_ms - expire * 1000
-            swept = sweep(
-                table, first, open_bucket(place), before_ms=before_ms, dry_run=given[DRY_RUN]
-            )
-            done["swept"] = None if swept is None else asdict(swept)
-        return done
-
-    return {
-        "rows": kept(pair.rows, new_schema(rule), columns_of(rule.body), rule.buckets),
-        "dead_letters": kept(pair.dead, dead_schema(), KEY_COLUMNS, None),
-    }
 
 
 def _report_lag(report: JobReport, tables: dict[str, Any]) -> None:

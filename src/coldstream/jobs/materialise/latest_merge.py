@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from coldstream.errors import InternalError
+from coldstream.errors import InternalError, InvalidInputError
 from coldstream.jobs.materialise.files import ReadableFiles
 from coldstream.jobs.materialise.latest_rows import TOMBSTONE, newest
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import batches_of, without
-from coldstream.jobs.materialise.table import StoredFile, WrittenFile, masked
+from coldstream.jobs.materialise.table import StoredFile, WrittenFile
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.jobs.materialise.written import written_from, written_json
 
@@ -92,8 +92,12 @@ def plan_merge(
         new.setdefault(_bucket(each), []).append((each.path, each.size))
     touched = new.keys() | {each for each in present if forgets.get(each[0])}
     for file in files:
-        if file.masked and _bucket(file) in touched:
-            raise masked(file.path)
+        if file.partly and _bucket(file) in touched:
+            raise InvalidInputError(
+                "others have deleted rows of this file (DELETE in Athena), which would come back:"
+                " have the table compacted first (OPTIMIZE)",
+                key=file.path,
+            )
     return tuple(
         MergePiece(
             *each,

@@ -28,7 +28,7 @@ def plan_compaction(files: Sequence[StoredFile], target_bytes: int) -> list[tupl
     """Which files become one: neighbours of one stream and one unit of time, in offset order.
 
     A file of more than half the target is left alone: rewriting it would save little. So is one of
-    which others have deleted rows: they would come back.
+    which others have deleted rows: their own compaction knows which.
 
     Args:
         files: of the table.
@@ -38,7 +38,7 @@ def plan_compaction(files: Sequence[StoredFile], target_bytes: int) -> list[tupl
     for _, members in groupby(sorted(files, key=lambda f: (*_place(f), f.first_offset)), _place):
         together: list[StoredFile] = []
         for file in members:
-            if file.size > target_bytes // 2 or file.masked:
+            if file.size > target_bytes // 2 or file.partly:
                 continue
             if together and sum(each.size for each in together) + file.size > target_bytes:
                 groups.append(tuple(together))
@@ -131,6 +131,7 @@ def maintain(
     target_bytes: int,
     new_id: Callable[[], str],
     writer: Callable[[Loaded, str], TableWriter],
+    compact: bool = True,
     dry_run: bool = False,
 ) -> Kept:
     """Remove what is too old, then merge small files, one commit for each group of them.
@@ -146,13 +147,15 @@ def maintain(
         target_bytes: what a file should have.
         new_id: gives an id that is used once.
         writer: makes a writer of files for a stream.
+        compact: merge small files, too.
         dry_run: only say what would be done.
     """
     loaded = table.load(first_schema)
     files = table.files(loaded)
     old = () if keep_seconds is None else plan_retention(files, keep_seconds, now_ms)
     gone = {file.path for file in old}
-    groups = plan_compaction([file for file in files if file.path not in gone], target_bytes)
+    small = [file for file in files if compact and file.path not in gone]
+    groups = plan_compaction(small, target_bytes)
     kept = Kept(expired=len(old), expired_rows=sum(file.rows for file in old))
     if dry_run:
         return replace(kept, merged=sum(len(g) for g in groups), into=len(groups))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -33,6 +35,24 @@ def batches_of(
             for each in schema
         ]
         yield pa.RecordBatch.from_arrays(found, schema=schema)
+
+
+def kept_of(
+    batches: Iterable[pa.RecordBatch], gone: npt.NDArray[np.int64]
+) -> Iterator[pa.RecordBatch]:
+    """A file's rows but those at some positions.
+
+    Args:
+        batches: all of its rows.
+        gone: positions in the file, rising.
+    """
+    begin = 0
+    for batch in batches:
+        kept = np.ones(batch.num_rows, np.bool_)
+        first, last = np.searchsorted(gone, (begin, begin + batch.num_rows))
+        kept[gone[first:last] - begin] = False
+        begin += batch.num_rows
+        yield batch if kept.all() else batch.filter(pa.array(kept))
 
 
 def without(batch: pa.RecordBatch, column: str, ranges: Ranges) -> pa.RecordBatch:

@@ -3,7 +3,8 @@
     {"version": 1,
      "tables": [{"streams": "orders.*", "table": "analytics.orders", "body": "json",
                  "partition": "day", "keep": "400d", "body_format": "auto",
-                 "schema": "s3://bucket/orders.avsc", "misfits": "dead-letter"},
+                 "schema": "s3://bucket/orders.avsc", "misfits": "dead-letter",
+                 "maintenance": "glue"},
                 {"streams": "customers", "table": "shop.customers", "body": "json",
                  "latest": "properties.message_id", "keyless": "skip", "buckets": 16}]}
 
@@ -18,6 +19,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -25,6 +27,7 @@ import pyarrow as pa
 from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.buckets import Buckets
+from coldstream.jobs.materialise.catalog_ref import RestCatalogRef, parse_catalog
 from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.latest import WORDS as LATEST_WORDS
 from coldstream.jobs.materialise.latest import Latest, key_column, rule_latest
@@ -54,6 +57,13 @@ class TablePartition(StrEnum):
     NONE = "none"
 
 
+class Maintenance(StrEnum):
+    """Who merges files and forgets versions: this job when asked, or AWS Glue all the time."""
+
+    OWN = "own"
+    GLUE = "glue"
+
+
 @dataclass(frozen=True, slots=True)
 class TableRule:
     """One table and what goes into it.
@@ -62,7 +72,7 @@ class TableRule:
         streams: pattern over names of queues; the whole name must match.
         super_streams: pattern over names of super streams, of which a stream must be a partition;
             "" for any stream.
-        table: `database.table` in the Glue catalog, lower case.
+        table: `database.table` in its catalog, lower case.
         body: "raw" (body as bytes), "json" (fields of the body as columns), or `module:function`.
             What a rule calls avro, protobuf, csv or text is json here, with steps before.
         partition: of the table's files.
@@ -74,6 +84,8 @@ class TableRule:
         misfits: what becomes of a body that does not fit `schema`.
         steps: what is done to bodies first.
         columns: some of `schema.EXTRA_COLUMNS`, which the table has beside the usual ones.
+        catalog: where the table is registered; None for the Glue Data Catalog.
+        maintenance: who keeps it in shape.
         latest: where the table has one row a key and stream, its last message; None for a row of
             every message.
     """
@@ -90,6 +102,8 @@ class TableRule:
     super_streams: str = ""
     steps: BodySteps = NO_STEPS
     columns: tuple[str, ...] = ()
+    catalog: RestCatalogRef | None = None
+    maintenance: Maintenance = Maintenance.OWN
     latest: Latest | None = None
 
     def __post_init__(self) -> None:
@@ -119,6 +133,8 @@ class TableRule:
             raise InvalidInputError(f"a schema is for a body of json, not {self.body}")
         if self.schema is None and self.misfits is not Misfits.RESCUE:
             raise InvalidInputError(f"misfits: {self.misfits} needs a schema")
+        if self.maintenance is Maintenance.GLUE and self.catalog is not None:
+            raise InvalidInputError("maintenance: glue is for tables of the Glue Data Catalog")
         if self.latest is not None:
             self._check_latest()
 
@@ -158,17 +174,26 @@ class TableRule:
         return name_pattern.compiled(self.streams).fullmatch(name) is not None
 
 
+#: As `unless_said` of `parse_rules`.
+NOTHING_SAID: Mapping[str, Any] = MappingProxyType({})
+
+
 def no_files(place: str) -> str:
     """For rules that name no file."""
     raise InvalidInputError(f"there is no file {place}")
 
 
-def parse_rules(text: str, read: Callable[[str], str] = no_files) -> tuple[TableRule, ...]:
+def parse_rules(
+    text: str,
+    read: Callable[[str], str] = no_files,
+    unless_said: Mapping[str, Any] = NOTHING_SAID,
+) -> tuple[TableRule, ...]:
     """Rules out of a document; see the top of this module.
 
     Args:
         text: the document.
         read: gives what is in a file; its schema may be named by path or s3:// URL.
+        unless_said: words of rules, and what they are where a rule does not have them.
 
     Raises:
         InvalidInputError: it is no such document; names the rule.
@@ -185,7 +210,7 @@ def parse_rules(text: str, read: Callable[[str], str] = no_files) -> tuple[Table
     rules = []
     for number, each in enumerate(tables, 1):
         try:
-            rules.append(_rule(each, read))
+            rules.append(_rule(each, read, unless_said))
         except InvalidInputError as exc:
             raise InvalidInputError(f"rule {number}: {exc.reason}") from exc
     return check_rules(rules)
@@ -224,7 +249,16 @@ _WORDS = {
     "body_format": "body_format",
     "misfits": "misfits",
     "columns": "columns",
+    "catalog": "catalog",
+    "maintenance": "maintenance",
     **dict.fromkeys(LATEST_WORDS, ""),
+}
+#: Words that need not be text.
+_OBJECTS = ("schema", "catalog", "buckets")
+_ENUMERATIONS: Mapping[str, type[StrEnum]] = {
+    "partition": TablePartition,
+    "misfits": Misfits,
+    "maintenance": Maintenance,
 }
 
 
@@ -244,7 +278,7 @@ def one_of(words: type[E], name: str, given: str) -> E:
     return words(given)
 
 
-def _rule(value: object, read: Callable[[str], str]) -> TableRule:
+def _rule(value: object, read: Callable[[str], str], unless_said: Mapping[str, Any]) -> TableRule:
     if not isinstance(value, Mapping):
         raise InvalidInputError("is no object")
     unknown = sorted(set(value) - set(_WORDS))
@@ -256,8 +290,8 @@ def _rule(value: object, read: Callable[[str], str]) -> TableRule:
     arguments: dict[str, Any] = {"streams": ".*"}
     of_bodies: dict[str, Any] = {}
     of_latest: dict[str, Any] = {}
-    for word, each in value.items():
-        if type(each) is not str and word not in ("schema", "buckets"):
+    for word, each in {**unless_said, **value}.items():
+        if type(each) is not str and word not in _OBJECTS:
             raise InvalidInputError(f"{word} is no text")
         if word in BODY_WORDS:
             of_bodies[word] = each
@@ -270,7 +304,9 @@ def _rule(value: object, read: Callable[[str], str]) -> TableRule:
         arguments["columns"] = names_in(arguments["columns"])
     if "body_format" in arguments:
         arguments["body_format"] = parse_body_format(arguments["body_format"])
-    for word, words in (("partition", TablePartition), ("misfits", Misfits)):
+    if "catalog" in arguments:
+        arguments["catalog"] = parse_catalog(arguments["catalog"], read)
+    for word, words in _ENUMERATIONS.items():
         if word in arguments:
             arguments[word] = one_of(words, word, arguments[word])
     arguments["latest"] = rule_latest(of_latest)

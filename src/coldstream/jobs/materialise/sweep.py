@@ -1,7 +1,8 @@
 """Delete the files that no version of a table has any more: only then does retention free space.
 
 What may go was written before a time that lies further back than any run is long, and is named by
-nothing: not by the table as it is, not by any version that was the table since that time. Objects
+nothing: not by the table as it is, not by any version that was the table since that time. That is
+data, states, and Iceberg's own manifests and metadata, of which each commit leaves some. Objects
 are listed before the table is asked, so what is written meanwhile is not among them. If anything
 cannot be read, nothing is deleted.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import pyarrow as pa
 
@@ -26,6 +28,24 @@ from coldstream.remote.listing import Lists, pages
 #: A run's files have no name in the table until it commits; Glue ends ours long before this.
 MIN_AGE_SECONDS = 2 * 86_400
 
+
+class Swept(StrEnum):
+    """What a sweep takes: all that it may, or state objects only, and then it forgets nothing."""
+
+    ALL = "all"
+    STATES = "states"
+
+
+#: Folder, begin and end of the names that this job and Iceberg's writers give.
+_NAMES = {
+    Swept.ALL: (
+        ("data", "", ".parquet"),
+        ("coldstream", "state-", ".json"),
+        ("metadata", "", ".metadata.json"),
+        ("metadata", "", ".avro"),
+    ),
+    Swept.STATES: (("coldstream", "state-", ".json"),),
+}
 
 #: Opens a bucket by its name, for reading and for deleting.
 OpenBucket = Callable[[str], tuple[Lists, Deleter]]
@@ -73,6 +93,7 @@ def sweep(
     open_bucket: OpenBucket,
     *,
     before_ms: int,
+    what: Swept = Swept.ALL,
     dry_run: bool = False,
 ) -> SweptTable | None:
     """Forget the versions of a table that were replaced before a time, and delete their files.
@@ -82,6 +103,7 @@ def sweep(
         first_schema: see `Table.load`.
         open_bucket: opens the bucket of its files.
         before_ms: ms since the Unix epoch.
+        what: it takes.
         dry_run: only say what would be done.
 
     Returns:
@@ -96,8 +118,10 @@ def sweep(
     if not under.strip("/"):
         raise InternalError(f"{loaded.location} is no place that can be swept")
     store, deleter = open_bucket(loaded.location.partition("://")[2].partition("/")[0])
-    objects = list(_ours(store, under))
-    versions = table.forget(loaded, before_ms, dry_run=dry_run)
+    objects = list(_ours(store, under, what))
+    # Nothing was replaced before time began.
+    forget_ms = before_ms if what is Swept.ALL else 0
+    versions = table.forget(loaded, forget_ms, dry_run=dry_run)
     if versions is None:
         return None
     needed = frozenset(map(key_of, versions.needed))
@@ -107,9 +131,8 @@ def sweep(
     return SweptTable(versions.forgotten, len(doomed), sum(each.size for each in doomed))
 
 
-def _ours(store: Lists, under: str) -> Iterator[ObjectInfo]:
-    """Objects with names that this job gives; metadata and commits are not among them."""
-    for folder, begin, end in (("data", "", ".parquet"), ("coldstream", "state-", ".json")):
+def _ours(store: Lists, under: str, what: Swept) -> Iterator[ObjectInfo]:
+    for folder, begin, end in _NAMES[what]:
         for page in pages(store, f"{under}/{folder}/{begin}"):
             yield from (each for each in page if each.key.endswith(end))
 

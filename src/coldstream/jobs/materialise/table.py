@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.state import TableState
 
@@ -97,7 +96,7 @@ class StoredFile:
         time_unit: as in `WrittenFile`.
         first_offset: lowest offset in it.
         last_ms: latest time in it, ms since the Unix epoch; None if it has no rows with a time.
-        masked: whether others have deleted rows of it by a delete file, which we do not read.
+        partly: others have deleted rows of it, which it still has.
     """
 
     path: str
@@ -107,16 +106,7 @@ class StoredFile:
     time_unit: int | None
     first_offset: int
     last_ms: int | None
-    masked: bool = False
-
-
-def masked(path: str) -> InvalidInputError:
-    """What is told where such a file would have to be written anew: its rows would come back."""
-    return InvalidInputError(
-        "others have deleted rows of this file by a delete file; have it compacted first"
-        " (OPTIMIZE in Athena)",
-        key=path,
-    )
+    partly: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,5 +215,5 @@ class Table(Protocol):
         ...
 
     def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
-        """The rows of one of its files, with the table's present columns."""
+        """The rows of one of its files that are in the table, with its present columns."""
         ...

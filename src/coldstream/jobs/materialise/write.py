@@ -28,6 +28,8 @@ from coldstream.jobs.materialise.table import WrittenFile
 _UNIT_US = {TablePartition.HOUR: 3_600_000_000, TablePartition.DAY: 86_400_000_000}
 #: Files open at once; clocks that jump at a fail-over need two, more is a backlog of old events.
 _MAX_OPEN = 4
+#: Bytes at which a file is closed, unless the job is told otherwise.
+DEFAULT_FILE_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class FileLayout:
     schema: pa.Schema
     partition: TablePartition
     columns: tuple[str, str, str]
-    target_bytes: int = 256 * 2**20
+    target_bytes: int = DEFAULT_FILE_BYTES
     compression_level: int = 1
     buckets: Buckets | None = None
 

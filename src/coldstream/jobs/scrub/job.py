@@ -30,6 +30,7 @@ from coldstream.jobs.snapshots import (
     register,
 )
 from coldstream.jobs.streams import all_items, check_named, lost, named
+from coldstream.jobs.workers import in_workers
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import MAX_OFFSET
 from coldstream.ports import MetricUnit
@@ -146,15 +147,7 @@ def _stray(stream: str) -> Finding:
 def _perform(
     spark: SparkSession, place: Place, settings: ScrubSettings, tasks: Sequence[ScrubTask]
 ) -> Iterable[Scrubbed]:
-    """Do tasks in the workers; each gets only its own."""
-    if not tasks:
-        return []
-    found: list[Scrubbed] = (
-        spark.sparkContext.parallelize(tasks, len(tasks))
-        .map(partial(_work, place, settings))
-        .collect()
-    )
-    return found
+    return in_workers(spark, tasks, partial(_work, place, settings))
 
 
 def _work(place: Place, settings: ScrubSettings, task: ScrubTask) -> Scrubbed:
