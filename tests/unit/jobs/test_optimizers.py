@@ -153,7 +153,7 @@ def test_under_glue_nothing_is_merged_or_forgotten_and_old_states_go(
             _none_yet(stub, kind, name)
             stub.add_response("create_table_optimizer", {})
     monkeypatch.setattr(upkeep, "client", lambda *_: client)
-    monkeypatch.setattr(upkeep, "first_schema", lambda *_: SCHEMA)
+    monkeypatch.setattr(upkeep, "new_schema", lambda *_: SCHEMA)
     rule = TableRule(".*", "shop.orders", maintenance=Maintenance.GLUE)
     settings = UpkeepSettings(
         asked=False, expire_seconds=None, file_bytes=2**28, role=ROLE, now_ms=0, dry_run=False

@@ -1,4 +1,4 @@
-"""What Iceberg is told of a file that a worker wrote, out of the file's own footer, and what it says.
+"""What Iceberg is told of a file that a worker wrote, out of its footer, and what it says of it.
 
 Statistics only help a reader to skip files, so one that cannot be told is left out, and never
 stands in the way of the file: a time beyond the year 9999 is none for Python, text may be no UTF-8.
