@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -29,7 +30,7 @@ from coldstream.manifest.root import LastChunk
 from coldstream.osiris.chunk import Chunk, ChunkType, chunk_at, iter_chunks
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.read_policy import ReadPolicy
-from coldstream.reader import Last, MemoryBudget
+from coldstream.reader import First, Last, MemoryBudget, Offset, OffsetSpec
 from coldstream_devkit.generator import write_stream
 from tests.support.peer import Peer, logging_in
 from tests.support.tier import PREFIX, SMALL, Tier, chunk
@@ -252,6 +253,75 @@ def test_a_log_that_is_empty_hides_no_history() -> None:
 
     assert found
     assert {tier for tier, _ in found} == {"remote"}
+
+
+def logged(words: str, first: int, end: int, epoch: int = 1) -> list[Chunk]:
+    """Chunks of one message each."""
+    made = []
+    for number in range(first, end):
+        data = memoryview(chunk(number, f"{words}{number}".encode(), epoch=epoch))
+        made.append(chunk_at(data, 0, len(data)))
+    return made
+
+
+class Steady(Broker):
+    """A log that does not change, and a broker that never hangs up."""
+
+    def __init__(self, log: list[Chunk], first: int = 0) -> None:
+        super().__init__(random.Random(1))
+        self.rng.random = lambda: 0.9  # type: ignore[method-assign]
+        self.log, self.first = log, first
+
+    async def locate(self, vhost: str, stream: str, spec: OffsetSpec) -> int:
+        del vhost, stream
+        return spec.value if isinstance(spec, Offset) else 0
+
+
+@pytest.mark.parametrize(
+    "broker",
+    [
+        Steady(logged("new", 0, 8)),  # declared anew
+        Steady([*logged("old", 0, 12), *logged("new", 12, 16, 2)], first=9),  # it has lost 12..19
+        Steady([*logged("old", 0, 12), *logged("new", 12, 40, 2)], first=9),
+    ],
+    ids=["declared anew", "cut off", "cut off and gone on"],
+)
+def test_a_log_without_the_last_chunk_of_the_manifest_is_not_read_below_its_end(
+    broker: Steady,
+) -> None:
+    """Other messages stand at the same offsets there."""
+    tier = Tier()
+    history = [bytes(each.buffer) for each in logged("old", 0, 20)]
+    tier.add(NAME, [history[at : at + 2] for at in range(0, 20, 2)])
+    tier.commit(NAME, replace(tier.reader(NAME).snapshot().root, last_chunk=LastChunk(19, 1)))
+
+    with ThreadPoolExecutor(4) as pool:
+        stream = TieredStream(
+            "/", "s", RemoteStream(tier.reader(NAME), pool), cast(BrokerTier, broker), None,
+            lambda *_: None, poll_seconds=0.001, local_first=True,
+        )  # fmt: skip
+        found = tiers_of(stream, 20)
+
+    assert found == [("remote", number) for number in range(20)]
+
+
+def test_what_only_the_log_has_below_the_manifest_is_read_where_it_comes_first() -> None:
+    tier = Tier()
+    history = [bytes(each.buffer) for each in logged("old", 0, 30)]
+    tier.add(NAME, [history[at : at + 2] for at in range(10, 30, 2)])
+    tier.commit(NAME, replace(tier.reader(NAME).snapshot().root, last_chunk=LastChunk(29, 1)))
+
+    async def begins(local_first: bool) -> list[int]:
+        with ThreadPoolExecutor(4) as pool:
+            stream = TieredStream(
+                "/", "s", RemoteStream(tier.reader(NAME), pool),
+                cast(BrokerTier, Steady(logged("old", 0, 40))), None, lambda *_: None,
+                local_first=local_first,
+            )  # fmt: skip
+            return [await stream.locate(spec) for spec in (First(), Offset(5), Offset(20))]
+
+    assert asyncio.run(begins(local_first=True)) == [0, 5, 20]
+    assert asyncio.run(begins(local_first=False)) == [10, 10, 20]
 
 
 @pytest.mark.parametrize("policy", list(ReadPolicy))

@@ -72,9 +72,9 @@ def parse_item(item: Mapping[str, Any], prefix: str) -> CatalogItem:
             undelete_until=_number(item.get("undelete_until", _ZERO), _MAX_DATE),
             state_token=_id(item.get("state_token", {"S": "0"})),
             # Nor do these have an outline.
-            outline=Outline.parse(_text(item.get("outline", _NO_OUTLINE), MAX_TEXT)),
+            outline=_outline(item.get("outline", _NO_OUTLINE)),
         )
-    except (KeyError, ValueError, TypeError, IndexError, CorruptDataError) as exc:
+    except (KeyError, ValueError, TypeError, IndexError) as exc:
         raise CorruptDataError(
             f"a catalog item that this release cannot read: {repr(exc)[:300]}",
             key=str(item.get(CATALOG_PARTITION_KEY))[:400],
@@ -152,3 +152,11 @@ def state_values(
         "undelete_until": {"N": str(undelete_until)},
         "state_token": {"S": f"{state_token:016x}"},
     }
+
+
+def _outline(value: Any) -> Outline:
+    """An outline; that of another release, or a damaged one, tells nothing: the root has it all."""
+    try:
+        return Outline.parse(_text(value, MAX_TEXT))
+    except (CorruptDataError, ValueError):
+        return Outline()

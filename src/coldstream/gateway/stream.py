@@ -87,6 +87,12 @@ class TieredStream:
             root = (await self.remote.snapshot()).root
             first, end = root.first_offset, root.next_offset
         has_history = first < end
+        begin = await self._local_begin(first) if has_history else None
+        if begin is not None and begin < first and self.broker is not None:
+            # The log has more than the manifest has left.
+            if isinstance(spec, Timestamp):
+                return await self.broker.locate(self.vhost, self.name, spec)
+            first = begin
         match spec:
             case First() if has_history:
                 return first
@@ -178,15 +184,21 @@ class TieredStream:
     async def _local_begin(self, position: int) -> int | None:
         """The offset from which on the local tier is read; None for the manifest's end.
 
-        A log that is empty, or ends before what is due, says nothing: it may be made anew.
+        Below that end a log is only read if it has the manifest's last chunk, which every sound one
+        has: it may be made anew, or have lost what the manifest has, and have other messages there.
         """
-        if not self.local_first or self.broker is None:
+        if not self.local_first or self.broker is None or self.remote is None:
+            return None
+        last = (await self.remote.snapshot()).root.last_chunk
+        if last is None:
             return None
         try:
             extent = await self.broker.extent(self.vhost, self.name)
+            found = await self.broker.at(self.vhost, self.name, last.chunk_id)
         except (NotFoundError, UnavailableError):
             return None  # history can be read without it
-        return extent[0] if extent is not None and position < extent[1] else None
+        proved = found is not None and (found.chunk_id, found.epoch) == (last.chunk_id, last.epoch)
+        return extent[0] if proved and extent is not None and position < extent[1] else None
 
     async def _locally(
         self, broker: BrokerTier, position: int, wanted: Wanted

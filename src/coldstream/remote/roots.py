@@ -269,7 +269,7 @@ def read_root(store: ObjectStore, prefix: str, item: CatalogItem) -> Root:
             key=item.root_key,
         )
     root = root_at(store, item.root_key, item.stream)
-    if not describes(item, root):
+    if not (describes(item, root) and _tells(item, root)):
         described = (item.version, item.epoch, item.first_offset, item.next_offset)
         found = (root.version, root.epoch, root.first_offset, root.next_offset)
         raise CorruptDataError(
@@ -285,10 +285,10 @@ def read_root(store: ObjectStore, prefix: str, item: CatalogItem) -> Root:
 
 
 def describes(item: CatalogItem, root: Root) -> bool:
-    """Whether `root` is the one that `item` describes."""
+    """Whether `root` is the one that `item` describes, whatever its outline says."""
     found = (root.version, root.epoch, root.first_offset, root.next_offset, root.ledger)
     described = (item.version, item.epoch, item.first_offset, item.next_offset, item.ledger)
-    return found == described and _tells(item, root)
+    return found == described
 
 
 def _tells(item: CatalogItem, root: Root) -> bool:
