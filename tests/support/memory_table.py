@@ -131,7 +131,9 @@ class MemoryTable:
         files |= {each.path: self._stored(each) for each in (*append.files, *kept)}
         if loaded.handle != len(self._versions) - 1:
             return AppendOutcome.CONFLICT
-        known = before.state.without(append.forgets)
+        known = before.state
+        if append.forgets:
+            known = known.without(append.forgets, append.replaces)
         state = known.with_more(append.covered, append.lost, append.epochs)
         self._publish(Version(before.schema, state, files, before.appended | {append.id}))
         return AppendOutcome.LANDED
@@ -171,6 +173,7 @@ class MemoryTable:
             stream=file.stream,
             time_unit=file.time_unit,
             first_offset=file.first_offset,
+            last_offset=file.last_offset,
             last_ms=_latest(pq.read_metadata(io.BytesIO(file.footer)), self._columns[2]),
         )
 

@@ -385,6 +385,55 @@ def test_a_table_that_is_made_anew_and_dies_on_the_way_goes_on_without_being_tol
     assert site.latest() == dictionary(site.bodies)
 
 
+def _made_anew_half(site: LatestSite) -> None:
+    """Of a table that is made anew, the first two messages; then the run dies."""
+    engine = site.engine
+    engine.piece, engine.pieces_left = 2, 1
+    with pytest.raises(Killed):
+        site.run(engine, window=BackfillWindow(first=0, overwrite=True), window_bytes=1)
+
+
+def test_rows_that_retention_takes_after_a_run_that_made_them_anew_died_stay(make: Make) -> None:
+    site = make(*(b"k%d:%d" % (n, n) for n in range(12)))
+    site.run()
+    _made_anew_half(site)
+    assert site.latest() == dictionary(site.bodies)
+    site.first = 6
+    assert site.run().lost_offsets == 4
+    assert site.latest() == dictionary(site.bodies)
+    assert site.run().planned == {}
+
+
+def test_rows_that_are_still_to_be_made_anew_may_be_cut_off_too(make: Make) -> None:
+    site = make(*(b"k%d:%d" % (n % 4, n) for n in range(12)))
+    site.run()
+    _made_anew_half(site)
+    site.bodies[ORDERS] = [*site.bodies[ORDERS][:5], b"k3:new", b"k0:"]
+    site.ledger = site.ledger.claimed(2, 5)
+    assert site.run().cut_off == {ORDERS: [[5, 12]]}
+    site.run(window=BackfillWindow(first=0, overwrite=True), window_bytes=1)
+    assert site.latest() == dictionary(site.bodies)
+    assert site.run().planned == {}
+
+
+@pytest.mark.parametrize("found", [None, b"broken"], ids=["lost", "unreadable"])
+def test_rows_of_messages_that_cannot_be_read_again_stay(make: Make, found: bytes | None) -> None:
+    site = make(*(b"k%d:%d" % (n, n) for n in range(6)))
+    site.run()
+    before = site.latest()
+    site.bodies[ORDERS][2:5] = [found] * 3
+    site.run(window=BackfillWindow(first=0, overwrite=True))
+    assert site.latest() == before
+
+
+def test_a_row_goes_whose_message_makes_none_when_it_is_read_again(make: Make) -> None:
+    site = make(*(b"k%d:%d" % (n, n) for n in range(6)))
+    site.run()
+    site.bodies[ORDERS][4] = b":no key"
+    site.run(window=BackfillWindow(first=0, overwrite=True))
+    assert site.latest() == dictionary(site.bodies)
+
+
 def test_rows_of_messages_that_retention_took_stay_when_a_table_is_made_anew(make: Make) -> None:
     site = make(b"old:1", *(b"k%d:%d" % (n % 3, n) for n in range(1, 30)))
     site.run()

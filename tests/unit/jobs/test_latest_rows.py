@@ -17,6 +17,7 @@ from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import parse_rules
 from coldstream.jobs.materialise.schema import READ_COLUMNS
 from coldstream.jobs.materialise.state import TableState, parse_state
+from coldstream.manifest.ledger import Ledger
 from coldstream.osiris.amqp import encode_data
 
 _NULL, _TEXT_NULL = b"\x00Sw@", b"\x00Sw\xa1\x04null"
@@ -126,9 +127,13 @@ def test_a_state_forgets_offsets_with_all_that_it_knows_of_them() -> None:
     spans = {"__a_1": Ranges.of([(0, 50)]), "__b_1": Ranges.of([(0, 9)])}
     lost = {"__a_1": Ranges.of([(30, 40)])}
     state = TableState().with_more(spans, lost, {"__a_1": 3, "__b_1": 1})
-    left = state.without({"__a_1": Ranges.of([(20, 60)])})
+    some = {"__a_1": Ranges.of([(20, 60)])}
+    left = state.without(some, some)
     assert left.of("__a_1").spans == ((0, 20),)
     assert (dict(left.lost), left.of("__b_1")) == ({}, spans["__b_1"])
     assert left.under["__a_1"] == {3: Ranges.of([(0, 20)])}
     assert parse_state(left.encode()) == left
-    assert state.without({"__a_1": Ranges.of([(0, 60)])}).covered.keys() == {"__b_1"}
+    assert state.without({"__a_1": Ranges.of([(0, 60)])}, {}).covered.keys() == {"__b_1"}
+    assert state.without(some, {}).cut_off("__a_1", Ledger.of([(1, 0), (4, 40)])).spans == (
+        (40, 50),
+    )

@@ -28,6 +28,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.typedef import Record
 
 from coldstream.jobs.materialise.table import StoredFile, WrittenFile
+from coldstream.names import MAX_OFFSET
 
 #: How Iceberg writes the bounds of a long or a timestamp.
 _LONG = struct.Struct("<q")
@@ -69,6 +70,7 @@ def stored_file(task: FileScanTask, offset: int, time: int) -> StoredFile:
     """
     file = task.file
     low, high = file.lower_bounds.get(offset), file.upper_bounds.get(time)
+    last = file.upper_bounds.get(offset)
     return StoredFile(
         path=file.file_path,
         size=file.file_size_in_bytes,
@@ -78,6 +80,7 @@ def stored_file(task: FileScanTask, offset: int, time: int) -> StoredFile:
         first_offset=0 if low is None else _LONG.unpack(low)[0],
         last_ms=None if high is None else _LONG.unpack(high)[0] // 1000,
         partly=bool(task.delete_files),
+        last_offset=MAX_OFFSET - 1 if last is None else _LONG.unpack(last)[0],
     )
 
 

@@ -173,7 +173,9 @@ class IcebergTable:
 
     def append(self, loaded: Loaded, append: Append) -> AppendOutcome:
         table: IcebergMetadata = loaded.handle
-        before = loaded.state.without(append.forgets) if append.forgets else loaded.state
+        before = loaded.state
+        if append.forgets:
+            before = before.without(append.forgets, append.replaces)
         state = before.with_more(append.covered, append.lost, append.epochs)
         pointer = find_pointer(self.name, table.metadata).url
         if append.covered or append.lost or append.forgets or pointer is None:
@@ -185,7 +187,7 @@ class IcebergTable:
         try:
             with table.transaction() as change:
                 update = change.update_snapshot(snapshot_properties=summary)
-                removed, kept = self._replaced(loaded, append.replaces)
+                removed, kept = self._replaced(loaded, append.replaces, append.removes)
                 removed += self._named(loaded, append.removes)
                 with update.overwrite() if removed else update.merge_append() as files:
                     for old in removed:
@@ -208,20 +210,28 @@ class IcebergTable:
         return AppendOutcome.LANDED
 
     def _replaced(
-        self, loaded: Loaded, replaces: Mapping[str, Ranges]
+        self, loaded: Loaded, replaces: Mapping[str, Ranges], removes: Collection[str]
     ) -> tuple[list[DataFile], list[WrittenFile]]:
-        """Files that hold rows to be replaced, and new files with their other rows."""
+        """Files that hold rows to be replaced, and new files with their other rows.
+
+        Args:
+            loaded: the table.
+            replaces: offsets by stream.
+            removes: paths of files that go anyway.
+        """
         table: IcebergMetadata = loaded.handle
-        removed: dict[str, DataFile] = {}
+        seen = set(removes)
+        removed: list[DataFile] = []
         kept: list[WrittenFile] = []
         for stream, ranges in replaces.items():
             if not ranges:
                 continue
             for task in table.scan(row_filter=self._within(stream, ranges)).plan_files():
-                if task.file.file_path not in removed:
-                    removed[task.file.file_path] = task.file
+                if task.file.file_path not in seen:
+                    seen.add(task.file.file_path)
+                    removed.append(task.file)
                     kept += self._other_rows(loaded, task.file, stream, ranges)
-        return list(removed.values()), kept
+        return removed, kept
 
     def forget(self, loaded: Loaded, before_ms: int, *, dry_run: bool = False) -> Versions | None:
         with answers(self.name):

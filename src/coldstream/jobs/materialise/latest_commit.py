@@ -7,11 +7,12 @@ erasure, a compaction), that is done again; where others were changed, what was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from coldstream.jobs.materialise.engine import Engine
 from coldstream.jobs.materialise.latest_merge import MergePiece, MergeResult, plan_merge
+from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.table import Append, Loaded, Table, WrittenFile
 from coldstream.jobs.materialise.write import FileLayout
 
@@ -25,12 +26,15 @@ class Merging:
         table: that gets the rows.
         layout: of its files, as it was loaded.
         staged: what the first round of tasks has written.
+        unread: offsets by stream whose messages are there and cannot be read: rows that they gave
+            once stay.
     """
 
     engine: Engine
     table: Table
     layout: Callable[[Loaded], FileLayout]
     staged: Sequence[WrittenFile]
+    unread: Mapping[str, Ranges]
     _pieces: tuple[MergePiece, ...] = ()
     _results: list[MergeResult] = field(default_factory=list)
 
@@ -40,7 +44,12 @@ class Merging:
         Raises:
             ColdstreamError: from the workers or the table.
         """
-        pieces = plan_merge(self.table.files(loaded), self.staged, append.forgets)
+        without = {
+            stream: (ranges - append.lost.get(stream, Ranges()) - self.unread.get(stream, Ranges()))
+            | append.replaces.get(stream, Ranges())
+            for stream, ranges in append.covered.items()
+        }
+        pieces = plan_merge(self.table.files(loaded), self.staged, without)
         if pieces != self._pieces:
             self._results = self.engine.merge(pieces, self.layout(loaded))
             self._pieces = pieces

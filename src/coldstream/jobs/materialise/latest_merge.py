@@ -72,14 +72,14 @@ class MergeResult:
 def plan_merge(
     files: Collection[StoredFile],
     staged: Sequence[WrittenFile],
-    forgets: Mapping[str, Ranges],
+    without: Mapping[str, Ranges],
 ) -> tuple[MergePiece, ...]:
     """Which buckets have to be written anew, and of what.
 
     Args:
         files: of the table now.
         staged: that were written for it.
-        forgets: by stream that is made anew, the offsets whose rows go.
+        without: by stream, the offsets whose rows go: they are made anew, or were cut off.
 
     Raises:
         InvalidInputError: others have deleted rows of such a file, which would come back.
@@ -90,7 +90,8 @@ def plan_merge(
     new: dict[tuple[str, int], list[Place]] = {}
     for each in staged:
         new.setdefault(_bucket(each), []).append((each.path, each.size))
-    touched = new.keys() | {each for each in present if forgets.get(each[0])}
+    again = {_bucket(file) for file in files if _has_of(file, without)}
+    touched = new.keys() | again
     for file in files:
         if file.partly and _bucket(file) in touched:
             raise InvalidInputError(
@@ -103,10 +104,16 @@ def plan_merge(
             *each,
             tuple(sorted(present.get(each, ()))),
             tuple(sorted(new.get(each, ()))),
-            forgets.get(each[0], Ranges()),
+            without[each[0]] if each in again else Ranges(),
         )
         for each in sorted(touched)
     )
+
+
+def _has_of(file: StoredFile, offsets: Mapping[str, Ranges]) -> bool:
+    """Whether it may have rows of some offsets, as far as its lowest and highest one tell."""
+    span = Ranges.of([(file.first_offset, file.last_offset + 1)])
+    return bool(span & offsets.get(file.stream, Ranges()))
 
 
 def _bucket(file: StoredFile | WrittenFile) -> tuple[str, int]:

@@ -25,12 +25,15 @@ class Wanted:
         replaces: offsets among `read` and `lost` whose rows the table has already; these go.
         refused: offsets that the table has of a history that was cut off, and that nobody has asked
             to make anew; then there is nothing to do but to tell.
+        cut_off: offsets of which a table of the latest has rows of such a history, which go with
+            the first window, wherever they are.
     """
 
     read: Ranges = _NONE
     lost: Ranges = _NONE
     replaces: Ranges = _NONE
     refused: Ranges = _NONE
+    cut_off: Ranges = _NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +119,9 @@ def wanted_latest(
 
     Its messages must come in the order of offsets, because a tombstone leaves no trace: after it an
     older message of its key would be taken for a new one. So nothing is filled in later, and to
-    make rows anew is to begin a stream anew, also where a history was cut off. Rows of messages
-    that the stream has no more stay then, if they were not cut off: no later one replaced them.
+    make rows anew is to begin a stream anew, also where a history was cut off. A row that was not
+    cut off stays until its message is read again: a run may die, and retention be quicker than the
+    next one.
 
     Args:
         covered, first_offset, next_offset, start, window, cut_off: as for `wanted`.
@@ -142,7 +146,7 @@ def wanted_latest(
     if covered:
         end = covered.spans[-1][1]
         lost |= Ranges.of([(end, max(end, first_offset))])
-    return Wanted(alive, lost, (covered - gone) | (covered & lost))
+    return Wanted(alive, lost, (covered - gone) | (cut_off & gone), cut_off=cut_off - gone)
 
 
 def todo_of(

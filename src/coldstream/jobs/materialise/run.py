@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import pyarrow as pa
 
@@ -116,11 +117,12 @@ class Runner:
         if grows(rule) and pieces and loaded.schema.equals(begin):
             loaded = self._learn(rule, tables, loaded, sample_of(pieces), settings, report)
         replaces = {now.stream: each.replaces - each.lost for now, each in todo if each.replaces}
+        cut_off = {now.stream: each.cut_off for now, each in todo if each.cut_off}
         left = {now.stream: each.read for now, each in todo}
         sized = ((piece, piece.size) for piece in pieces)
         for window in windows(sized, max_bytes=settings.window_bytes, max_items=_MAX_TASKS):
             results, loaded = self._perform(rule, tables, loaded, window, settings, report)
-            covered = _covered(results)
+            covered = _spans(results, "covered")
             later = {piece.stream for piece in pieces[pieces.index(window[-1]) + 1 :]}
             for stream in {piece.stream for piece in window}:
                 mine = [result for result in results if result.stream == stream]
@@ -129,7 +131,7 @@ class Runner:
                 expected = _head(left[stream], ranges) if stream in later else left[stream]
                 check_tiling(stream, mine, expected)
                 left[stream] = left[stream] - ranges
-            change = self._change(rule, covered, replaces, epochs)
+            change = self._change(rule, covered, replaces, cut_off, epochs)
             self._commit(rule, tables, begin, results, change, settings, report)
             self.say(
                 f"{rule.table}: {report.rows} rows, {report.dead_letters} dead letters, "
@@ -144,6 +146,7 @@ class Runner:
         rule: TableRule,
         covered: Mapping[str, Ranges],
         replaces: dict[str, Ranges],
+        cut_off: dict[str, Ranges],
         epochs: Mapping[str, int],
     ) -> Append:
         """The commit of a window, but for its files."""
@@ -152,7 +155,15 @@ class Runner:
             return Append(self.new_id(), covered=covered, replaces=within, epochs=epochs)
         # With the first of its messages a stream begins anew, not before: a run may die.
         forgets = {s: replaces.pop(s) for s in covered if s in replaces}
-        return Append(self.new_id(), covered=covered, forgets=forgets, epochs=epochs, in_order=True)
+        gone = {s: cut_off.pop(s) for s in covered if s in cut_off}
+        return Append(
+            self.new_id(),
+            covered=covered,
+            forgets=forgets,
+            replaces=gone,
+            epochs=epochs,
+            in_order=True,
+        )
 
     def _plan_told(self, todo: Sequence[tuple[StreamNow, Wanted]], report: TableReport) -> None:
         for now, each in todo:
@@ -297,18 +308,19 @@ class Runner:
         if dead_files or any(before.values()):
             dead = Append(self.new_id(), dead_files, change.covered, replaces=before)
             commit(tables.dead, dead, first_schema=dead_schema(), pause=self.pause)
-        lost: dict[str, Ranges] = defaultdict(Ranges)
-        for result in results:
-            lost[result.stream] |= Ranges.of(result.lost)
         files = [each for result in results for each in result.files]
         rows = sum(result.rows for result in results)
-        gone = {stream: ranges for stream, ranges in lost.items() if ranges}
+        gone = {stream: each for stream, each in _spans(results, "lost").items() if each}
         if rule.latest is None:
             append = replace(change, files=files, lost=gone)
             commit(tables.rows, append, first_schema=begin, pause=self.pause)
         else:
             merging = Merging(
-                self.engine, tables.rows, lambda now: layout_of(rule, now, settings), files
+                self.engine,
+                tables.rows,
+                lambda now: layout_of(rule, now, settings),
+                files,
+                _spans(results, "unread"),
             )
             append = replace(change, lost=gone)
             commit(
@@ -345,11 +357,14 @@ def layout_of(rule: TableRule, loaded: Loaded, settings: RunSettings) -> FileLay
     )
 
 
-def _covered(results: Sequence[TaskResult]) -> dict[str, Ranges]:
-    covered: dict[str, Ranges] = defaultdict(Ranges)
+def _spans(
+    results: Sequence[TaskResult], name: Literal["covered", "lost", "unread"]
+) -> dict[str, Ranges]:
+    """What results say of offsets, by stream."""
+    found: dict[str, Ranges] = defaultdict(Ranges)
     for result in results:
-        covered[result.stream] |= Ranges.of(result.covered)
-    return dict(covered)
+        found[result.stream] |= Ranges.of(getattr(result, name))
+    return dict(found)
 
 
 def _head(left: Ranges, done: Ranges) -> Ranges:

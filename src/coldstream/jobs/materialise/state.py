@@ -37,7 +37,8 @@ class TableState:
         lost: by stream: offsets that were gone before the table could have them: a hole, or
             retention was quicker. They count as covered too.
         under: by stream: what is covered, by the epoch of the manifest that it was read from. What
-            is in none was read before there was such a thing, so before all the rest.
+            is in none was read before there was such a thing, so before all the rest. Also what a
+            table of the latest has rows of and has forgotten (`without`).
     """
 
     covered: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
@@ -49,7 +50,7 @@ class TableState:
         return self.covered.get(stream, Ranges())
 
     def cut_off(self, stream: str, ledger: Ledger) -> Ranges:
-        """What is covered of one stream and belongs to a history that was cut off since.
+        """What is known of one stream and belongs to a history that was cut off since.
 
         What was read under an epoch stands up to the lowest floor of all later claims. Nothing can
         be said about a table that has no epochs of a stream yet.
@@ -92,11 +93,15 @@ class TableState:
             under[stream] = {known: ranges for known, ranges in by_epoch.items() if ranges}
         return TableState(_merged(self.covered, covered), _merged(self.lost, lost), under)
 
-    def without(self, forgets: Mapping[str, Ranges]) -> TableState:
-        """This state where a table has some offsets no longer.
+    def without(self, forgets: Mapping[str, Ranges], gone: Mapping[str, Ranges]) -> TableState:
+        """This state where a table has to read some offsets again.
+
+        Rows of them stay until then, so by which epoch they were read is still known: a later
+        fail-over may cut them off.
 
         Args:
             forgets: offsets by stream.
+            gone: those by stream whose rows go at once.
         """
 
         def left(known: Mapping[str, Ranges]) -> dict[str, Ranges]:
@@ -104,7 +109,7 @@ class TableState:
             return {name: each for name, each in rest.items() if each}
 
         under = {
-            name: {epoch: ranges - forgets.get(name, Ranges()) for epoch, ranges in each.items()}
+            name: {epoch: ranges - gone.get(name, Ranges()) for epoch, ranges in each.items()}
             for name, each in self.under.items()
         }
         kept = {name: {e: r for e, r in each.items() if r} for name, each in under.items()}

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.state import TableState
+from coldstream.names import MAX_OFFSET
 
 _NONE: Mapping[str, Ranges] = MappingProxyType({})
 _NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
@@ -69,7 +70,8 @@ class Append:
         replaces: offsets by stream whose rows go away in the same step.
         removes: files of the table, by path, that go away in the same step.
         epochs: of the manifests that `covered` was read from, by stream, where known.
-        forgets: offsets by stream that the table has no longer; what is in `covered`, it has again.
+        forgets: offsets by stream that the table has to read again, and whose rows stay until then;
+            what is in `covered`, it has again.
         in_order: whether `covered` must go on where that ends which the table has of a stream.
     """
 
@@ -97,6 +99,7 @@ class StoredFile:
         first_offset: lowest offset in it.
         last_ms: latest time in it, ms since the Unix epoch; None if it has no rows with a time.
         partly: others have deleted rows of it, which it still has.
+        last_offset: highest offset in it, where that is known.
     """
 
     path: str
@@ -107,6 +110,7 @@ class StoredFile:
     first_offset: int
     last_ms: int | None
     partly: bool = False
+    last_offset: int = MAX_OFFSET - 1
 
 
 @dataclass(frozen=True, slots=True)

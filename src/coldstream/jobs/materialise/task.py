@@ -109,6 +109,8 @@ class TaskResult:
         survey: what a task that only looked has seen.
         no_key: messages without a key, where the table has the latest of each.
         tombstones: messages that delete their key.
+        unread: where a table has the latest of each key: offsets that are there, and whose messages
+            cannot be read.
     """
 
     stream: str
@@ -125,6 +127,7 @@ class TaskResult:
     survey: Survey = field(default_factory=Survey)
     no_key: int = 0
     tombstones: int = 0
+    unread: list[tuple[int, int]] = field(default_factory=list)
 
 
 def perform(
@@ -243,8 +246,11 @@ def _fill(
     origin: Origin,
 ) -> None:
     gaps: list[Gap] = []
+    unread = _Unread()
     for given in source.batches(result.covered, gaps):
         batch, moved = bounded(given)
+        if rules.latest is not None:
+            unread.see(batch)
         done = way(batch, rules)
         result.times_moved += moved
         result.found = merged(result.found, done.found)
@@ -259,11 +265,36 @@ def _fill(
         result.files += rows.write(new)
         result.dead += done.dead.num_rows
         result.dead_files += dead.write(_with_schema(done.dead, rules.dead.schema))
+    result.unread = unread.spans(result.covered)
     for gap in gaps:
         result.lost.append((gap.first_offset, gap.next_offset))
         told = _with_schema(_gap_row(origin, gap, now_ms), rules.dead.schema)
         result.dead += told.num_rows
         result.dead_files += dead.write(told)
+
+
+@dataclass(slots=True)
+class _Unread:
+    """Offsets that cannot be read; a row may speak for all those up to the next row."""
+
+    begun: int | None = None
+    found: list[tuple[int, int]] = field(default_factory=list)
+
+    def see(self, batch: pa.RecordBatch) -> None:
+        if self.begun is None and batch.column("error").null_count == batch.num_rows:
+            return
+        bad = batch.column("error").is_valid().to_pylist()
+        for offset, is_bad in zip(batch.column("offset").to_pylist(), bad, strict=True):
+            if self.begun is not None and not is_bad:
+                self.found.append((self.begun, offset))
+                self.begun = None
+            elif self.begun is None and is_bad:
+                self.begun = offset
+
+    def spans(self, covered: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        if self.begun is None:
+            return self.found
+        return [*self.found, (self.begun, max(end for _, end in covered))]
 
 
 def _last(rows: pa.RecordBatch, layout: FileLayout) -> pa.RecordBatch:
@@ -320,7 +351,7 @@ def parse_result(text: str) -> TaskResult:
     document["survey"] = Survey(**document["survey"])
     for name in ("files", "dead_files"):
         document[name] = [written_from(each) for each in document[name]]
-    for name in ("covered", "lost"):
+    for name in ("covered", "lost", "unread"):
         document[name] = [tuple(span) for span in document[name]]
     return TaskResult(**document)
 
