@@ -12,6 +12,7 @@ from coldstream.bodies.lines import csv_body, text_body
 from coldstream.bodies.registry import open_registry
 from coldstream.bodies.steps import BodySteps, BodyType
 from coldstream.errors import CorruptDataError
+from coldstream.osiris.amqp import BodyKind, decode_message
 
 _ENCODING = "content_encoding"
 #: Bytes of bodies after which a batch is cut: Arrow's offsets have 31 bits.
@@ -31,12 +32,29 @@ def needed(steps: BodySteps, columns: tuple[str, ...]) -> tuple[str, ...]:
     return (*columns, name)
 
 
+def empty_bodies(batch: pa.RecordBatch) -> list[bool]:
+    """Which messages have no body, an empty one, or AMQP's null as its value.
+
+    Args:
+        batch: with `body`, `body_kind` and `raw`.
+    """
+    bodies = batch.column("body")
+    empty = pc.fill_null(pc.equal(pc.binary_length(bodies), 0), True).to_pylist()
+    # The text "null" looks the same, so these few are asked themselves.
+    value = pc.equal(batch.column("body_kind"), BodyKind.VALUE.value)
+    null = pc.fill_null(pc.and_(value, pc.equal(bodies, b"null")), False)
+    raw = batch.column("raw")
+    for row in pc.indices_nonzero(null).to_pylist():
+        empty[row] = decode_message(raw[row].as_py()).body is None
+    return list(empty)
+
+
 class BodyMaker:
     """Does steps; a batch's rows stay as many, and in order.
 
     Args:
         steps: to do.
-        keep_empty: an empty body stays what it is.
+        keep_empty: an empty body stays what it is, and so does AMQP's null.
 
     Raises:
         InvalidInputError: a schema is none.
@@ -54,7 +72,7 @@ class BodyMaker:
         error already is left alone.
 
         Args:
-            batch: with the columns of `needed`.
+            batch: with the columns of `needed`; to keep empty bodies, also those of `empty_bodies`.
             schema: of what is wanted.
 
         Raises:
@@ -65,10 +83,10 @@ class BodyMaker:
             return
         bodies: list[bytes | None] = batch.column("body").to_pylist()
         errors, encodings = self._errors(batch), self._encodings(batch)
+        kept = empty_bodies(batch) if self._keep_empty else [False] * batch.num_rows
         begin = size = 0
         for row, body in enumerate(bodies):
-            kept = body == b"" and self._keep_empty
-            if body is not None and errors[row] is None and not kept:
+            if body is not None and errors[row] is None and not kept[row]:
                 encoding = None if encodings is None else encodings[row]
                 try:
                     bodies[row] = body = self._one(body, encoding)

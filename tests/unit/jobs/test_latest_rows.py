@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from coldstream.bodies.apply import BodyMaker
+from coldstream.bodies.steps import BodySteps, BodyType
 from coldstream.columns.schema import select
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.buckets import Buckets
@@ -67,6 +69,26 @@ def test_a_body_that_cannot_be_searched_for_a_key_says_why() -> None:
     assert sorted(keys.broken) == list(range(len(bodies)))
     assert "UTF-8" in keys.broken[2]
     assert "twice" in keys.broken[3]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [BodySteps(BodyType.TEXT), BodySteps(inflate=True)],
+    ids=["made", "inflated"],
+)
+def test_what_deletes_a_key_is_no_body_of_which_something_is_made(steps: BodySteps) -> None:
+    gzip = {"content_encoding": "gzip"}
+    batch = _batch(
+        {"body": b"null", "body_kind": "value", "raw": _NULL, "properties": gzip},
+        {"body": b"", "body_kind": "data", "raw": encode_data(b""), "properties": gzip},
+        {"body": b"null", "body_kind": "data", "raw": encode_data(b"null"), "properties": gzip},
+    )
+    (made,) = BodyMaker(steps, keep_empty=True).made(batch, select(READ_COLUMNS).schema)
+    assert tombstones(made).to_pylist()[:2] == [True, True]
+    assert made.column("error").to_pylist()[:2] == [None, None]
+    assert made.column("body")[2].as_py() != b"null"
+    (made,) = BodyMaker(steps).made(batch, select(READ_COLUMNS).schema)
+    assert made.column("body")[0].as_py() != b"null"
 
 
 def test_no_body_an_empty_one_and_the_null_of_amqp_are_tombstones_and_no_text_is() -> None:

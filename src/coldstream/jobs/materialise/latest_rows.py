@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coldstream.bodies.apply import empty_bodies
 from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.json_fit import printable
 from coldstream.jobs.materialise.json_text import json_of, parse_object
@@ -25,7 +26,6 @@ from coldstream.jobs.materialise.latest import (
 )
 from coldstream.jobs.materialise.schema import columns_of
 from coldstream.jobs.materialise.transform import Transformed, joined, refused, transform
-from coldstream.osiris.amqp import BodyKind, decode_message
 
 #: True in a row that only deletes its key. No column of a table can be called so.
 TOMBSTONE = ":tombstone"
@@ -156,19 +156,7 @@ def _value_at(body: bytes | None, path: tuple[str, ...]) -> str | None:
 
 def tombstones(batch: pa.RecordBatch) -> pa.Array:
     """Which messages have no body, an empty one, or AMQP's null as its value."""
-    bodies = batch.column("body")
-    empty = pc.fill_null(pc.equal(pc.binary_length(bodies), 0), True)
-    # The text "null" looks the same, so these few are asked themselves.
-    value = pc.equal(batch.column("body_kind"), BodyKind.VALUE.value)
-    null = pc.fill_null(pc.and_(value, pc.equal(bodies, b"null")), False)
-    if not pc.any(null).as_py():
-        return empty
-    raw = batch.column("raw")
-    asked = [
-        bool(each) and decode_message(raw[number].as_py()).body is None
-        for number, each in enumerate(null.to_pylist())
-    ]
-    return pc.or_(empty, pa.array(asked, pa.bool_()))
+    return pa.array(empty_bodies(batch), pa.bool_())
 
 
 def last_of(rows: pa.RecordBatch, key: str, offset: str) -> pa.RecordBatch:
