@@ -15,7 +15,7 @@ from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.rows import batches_of, without
+from coldstream.jobs.materialise.rows import batches_of, holds, without
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.schema import grown
 from coldstream.jobs.materialise.state import TableState
@@ -180,12 +180,18 @@ class MemoryTable:
     def _holding(
         self, files: Mapping[str, StoredFile], replaces: Mapping[str, Ranges]
     ) -> Sequence[StoredFile]:
-        """Files that may hold rows of these offsets."""
+        """Files that hold rows of these offsets."""
         return [
             file
             for file in files.values()
-            if any(file.first_offset < end for _, end in replaces.get(file.stream, Ranges()))
+            if self._holds(file, replaces.get(file.stream, Ranges()))
         ]
+
+    def _holds(self, file: StoredFile, ranges: Ranges) -> bool:
+        if all(file.first_offset >= end for _, end in ranges):
+            return False
+        data = self._store.get_all(urlsplit(file.path).path.removeprefix("/"), limit=2**30)
+        return holds(pq.ParquetFile(pa.BufferReader(data)), self._columns[1], ranges)
 
     def _other_rows(self, loaded: Loaded, file: StoredFile, ranges: Ranges) -> list[WrittenFile]:
         layout = FileLayout(

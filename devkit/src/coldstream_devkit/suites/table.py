@@ -339,6 +339,20 @@ class TableSuite:
         assert table.append(after, stale) is AppendOutcome.CONFLICT
         assert offsets(site, "db.t") == list(range(60))
 
+    def test_a_file_that_has_none_of_the_replaced_offsets_stays_though_it_spans_them(
+        self, site: TableSite
+    ) -> None:
+        table = site.open("db.t")
+        loaded = table.load(SCHEMA)
+        even = written(site, loaded, rows(range(0, 20, 2)))
+        odd = written(site, loaded, rows(range(1, 20, 2)))
+        _commit(table, Append("mixed", [*even, *odd], {STREAM: Ranges.of([(0, 20)])}))
+        gone = {STREAM: Ranges.of([(5, 6), (9, 10)])}
+        after = _commit(table, Append("replaced", replaces=gone))
+        left = {file.path for file in table.files(after)}
+        assert (even[0].path in left, odd[0].path in left) == (True, False)
+        assert offsets(site, "db.t") == [n for n in range(20) if n not in (5, 9)]
+
     def test_offsets_that_are_forgotten_may_come_again_in_the_same_step(
         self, site: TableSite
     ) -> None:

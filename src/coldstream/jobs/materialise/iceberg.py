@@ -30,6 +30,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask
 from pyiceberg.table import Table as IcebergMetadata
 from pyiceberg.table.update import RemoveSnapshotsUpdate
 
@@ -44,11 +45,7 @@ from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.catalog_answers import answers, meaning
 from coldstream.jobs.materialise.data_files import data_file, stored_file
 from coldstream.jobs.materialise.files import Files
-from coldstream.jobs.materialise.iceberg_deletes import (
-    NONE_DELETED,
-    Positions,
-    deleted_positions,
-)
+from coldstream.jobs.materialise.iceberg_deletes import deleted_positions, partly_deleted
 from coldstream.jobs.materialise.iceberg_new import PARTITION, RETRIES, create, divided
 from coldstream.jobs.materialise.iceberg_state import (
     APPEND_PROPERTY,
@@ -64,7 +61,7 @@ from coldstream.jobs.materialise.iceberg_state import (
 )
 from coldstream.jobs.materialise.iceberg_versions import forgettable, referenced, unchanged
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.rows import batches_of, kept_of, without
+from coldstream.jobs.materialise.rows import batches_of, holds, kept_of, without
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.schema import grown, small
 from coldstream.jobs.materialise.table import (
@@ -132,7 +129,7 @@ class IcebergTable:
         self._new_id = new_id
         self._states = states
         self._seen: int | None = None
-        self._deleted: tuple[int | None, Mapping[str, Positions]] | None = None
+        self._deleted: tuple[int | None, Mapping[str, FileScanTask]] | None = None
 
     def load(self, first_schema: pa.Schema) -> Loaded:
         with answers(self.name):
@@ -227,11 +224,17 @@ class IcebergTable:
             if not ranges:
                 continue
             for task in table.scan(row_filter=self._within(stream, ranges)).plan_files():
-                if task.file.file_path not in seen:
-                    seen.add(task.file.file_path)
+                path = task.file.file_path
+                # Where files are by key each spans nearly all offsets.
+                if path not in seen and self._holds(table, path, ranges):
+                    seen.add(path)
                     removed.append(task.file)
                     kept += self._other_rows(loaded, task.file, stream, ranges)
         return removed, kept
+
+    def _holds(self, table: IcebergMetadata, path: str, ranges: Ranges) -> bool:
+        with table.io.new_input(path).open() as source:
+            return holds(pq.ParquetFile(source), self._offset, ranges)
 
     def forget(self, loaded: Loaded, before_ms: int, *, dry_run: bool = False) -> Versions | None:
         with answers(self.name):
@@ -282,10 +285,10 @@ class IcebergTable:
         table: IcebergMetadata = loaded.handle
         at = table.metadata.current_snapshot_id
         if self._deleted is None or self._deleted[0] != at:
-            self._deleted = at, deleted_positions(table)
+            self._deleted = at, partly_deleted(table)
         with table.io.new_input(path).open() as source:
             found = batches_of(pq.ParquetFile(source), loaded.schema)
-            yield from kept_of(found, self._deleted[1].get(path, NONE_DELETED))
+            yield from kept_of(found, deleted_positions(table, self._deleted[1].get(path)))
 
     def _named(self, loaded: Loaded, paths: Sequence[str]) -> list[DataFile]:
         if not paths:

@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 from pyiceberg.io.pyarrow import _read_all_delete_files
 from pyiceberg.manifest import ManifestContent
-from pyiceberg.table import Table
+from pyiceberg.table import FileScanTask, Table
 
 Positions = npt.NDArray[np.int64]
 NONE_DELETED: Positions = np.empty(0, np.int64)
 
 
-def deleted_positions(table: Table) -> Mapping[str, Positions]:
-    """By file, the positions of its deleted rows, rising; files that have none are left out.
+def partly_deleted(table: Table) -> Mapping[str, FileScanTask]:
+    """By path, the files with such deletes.
 
     Args:
         table: as it was loaded.
@@ -33,8 +33,17 @@ def deleted_positions(table: Table) -> Mapping[str, Positions]:
     if all(each.content is ManifestContent.DATA for each in snapshot.manifests(table.io)):
         return {}
     tasks = [task for task in table.scan().plan_files() if task.delete_files]
-    found = _read_all_delete_files(table.io, tasks)
-    return {
-        path: np.unique(np.concatenate([each.to_numpy() for each in arrays]).astype(np.int64))
-        for path, arrays in found.items()
-    }
+    return {task.file.file_path: task for task in tasks}
+
+
+def deleted_positions(table: Table, task: FileScanTask | None) -> Positions:
+    """The positions of a file's deleted rows, rising.
+
+    Args:
+        table: as it was loaded.
+        task: as `partly_deleted` gives it; None for a file without deletes.
+    """
+    if task is None:
+        return NONE_DELETED
+    arrays = _read_all_delete_files(table.io, [task]).get(task.file.file_path, ())
+    return np.unique(np.concatenate([NONE_DELETED, *(each.to_numpy() for each in arrays)]))

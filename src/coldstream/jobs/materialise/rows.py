@@ -65,6 +65,13 @@ def without(batch: pa.RecordBatch, column: str, ranges: Ranges) -> pa.RecordBatc
     return batch.filter(pc.invert(gone))
 
 
+def holds(file: pq.ParquetFile, column: str, ranges: Ranges) -> bool:
+    """Whether a file has a row whose offset lies in one of `ranges`; nothing else of it is read."""
+    schema = pa.schema([(column, pa.int64())])
+    found = batches_of(file, schema, [column])
+    return any(without(batch, column, ranges).num_rows < batch.num_rows for batch in found)
+
+
 def with_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """A column as a wider type, or one with more fields inside; those are null."""
     if column.type == kind:
