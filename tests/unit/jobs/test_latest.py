@@ -26,6 +26,7 @@ from coldstream.jobs.materialise.rule_fit import new_schema
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.schema import columns_of
 from coldstream.jobs.materialise.table import Loaded, StoredFile, Table, WrittenFile
+from coldstream.jobs.materialise.task import TaskResult
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.osiris.offsets import OffsetSet
 from tests.unit.jobs.test_materialise_run import (
@@ -567,6 +568,22 @@ def test_a_table_that_was_made_by_another_kind_of_rule_is_refused(
     site.rule = other
     with pytest.raises(InvalidInputError, match="is partitioned by"):
         site.run()
+
+
+def test_what_the_driver_is_told_of_staged_files_is_short_whatever_columns_they_have() -> None:
+    site = LatestSite({ORDERS: [b"k%d:%d" % (n, n) for n in range(30)]})
+    engine, told = site.engine, []
+    inner = engine.perform
+
+    def asked(*args: Any, **kwargs: Any) -> list[TaskResult]:
+        results = inner(*args, **kwargs)
+        told.extend(results)
+        return results
+
+    engine.perform = asked  # type: ignore[method-assign]
+    site.run(engine)
+    assert {each.footer for result in told for each in result.files} == {b""}
+    assert site.latest() == dictionary(site.bodies)
 
 
 def test_only_touched_buckets_are_written_anew() -> None:

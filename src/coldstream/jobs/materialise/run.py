@@ -275,7 +275,8 @@ class Runner:
         rows = layout_of(rule, loaded, settings)
         if rule.latest is not None:
             staged = f"{loaded.location}/data/staged"
-            rows = replace(rows, location=staged, schema=staged_schema(loaded.schema))
+            staging = staged_schema(loaded.schema)
+            rows = replace(rows, location=staged, schema=staging, footers=False)
         return TaskRules(
             rule.body,
             rows,

@@ -43,7 +43,8 @@ class WrittenFile:
             or their bucket; None where it is not.
         first_offset: lowest offset in it.
         last_offset: highest offset in it.
-        footer: the file's own metadata, as a Parquet file without rows.
+        footer: the file's own metadata, as a Parquet file without rows; nothing where the file
+            never becomes part of a table.
         in_order: whether its rows are in the order of offsets.
     """
 

@@ -44,6 +44,7 @@ class FileLayout:
         target_bytes: bytes at which a file is closed.
         compression_level: of zstd.
         buckets: in the place of `partition`, where a table has one row a key.
+        footers: whether the driver is told the footer of each file, which commits need.
     """
 
     location: str
@@ -53,6 +54,7 @@ class FileLayout:
     target_bytes: int = DEFAULT_FILE_BYTES
     compression_level: int = 1
     buckets: Buckets | None = None
+    footers: bool = True
 
     @property
     def unit_name(self) -> str:
@@ -150,8 +152,9 @@ class TableWriter:
         size = content.tell()
         content.seek(0)
         footer = io.BytesIO()
-        pq.read_metadata(content).write_metadata_file(footer)
-        content.seek(0)
+        if self._layout.footers:
+            pq.read_metadata(content).write_metadata_file(footer)
+            content.seek(0)
         path = "/".join(
             (
                 self._layout.location,
