@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coldstream.errors import InvalidInputError, NotFoundError
-from coldstream.jobs.materialise.files import StoredFiles
+from coldstream.jobs.materialise.files import StoredFiles, bucket_of
 
 
 def test_what_was_saved_is_read_again_and_what_is_gone_is_named(tmp_path: Path) -> None:
@@ -19,6 +19,11 @@ def test_what_was_saved_is_read_again_and_what_is_gone_is_named(tmp_path: Path) 
     with pytest.raises(NotFoundError) as caught:
         files.open(f"{path}x", 7)
     assert caught.value.key == f"{path}x"
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_a_bucket_is_the_same_however_a_writer_of_the_table_calls_s3(scheme: str) -> None:
+    assert bucket_of(f"{scheme}://shop/data/a.parquet") == "shop"
 
 
 @pytest.mark.parametrize("path", ["http://a/b", "s3:///b", "file://host/b"])

@@ -77,12 +77,10 @@ class StoredFiles:
         return content
 
     def _store(self, path: str) -> S3ObjectStore:
-        where = urlsplit(path)
-        if where.scheme != "s3" or not where.netloc:
-            raise InvalidInputError(f"{path!r} is no place for a file")
-        store = self._stores.get(where.netloc)
+        bucket = bucket_of(path)
+        store = self._stores.get(bucket)
         if store is None:
-            store = self._stores[where.netloc] = self._open(bucket=where.netloc)
+            store = self._stores[bucket] = self._open(bucket=bucket)
         return store
 
     def save(self, path: str, content: IO[bytes], size: int) -> None:
@@ -104,6 +102,18 @@ class StoredFiles:
                 store.put(where.path.removeprefix("/"), view, write_id=Path(where.path).name)
             finally:
                 view.release()
+
+
+def bucket_of(path: str) -> str:
+    """The bucket in a URL; other writers of a table, which compact it, may call S3 `s3a` or `s3n`.
+
+    Raises:
+        InvalidInputError: it is no place in S3.
+    """
+    where = urlsplit(path)
+    if where.scheme not in ("s3", "s3a", "s3n") or not where.netloc:
+        raise InvalidInputError(f"{path!r} is no place for a file")
+    return where.netloc
 
 
 def _save_locally(target: Path, content: IO[bytes]) -> None:
