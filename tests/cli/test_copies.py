@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import Result
 from coldstream.broker.frames import Code, Key
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.root import LastChunk
 from tests.support.peer import Peer, deliver, logging_in, reply
 from tests.support.tier import DATA, Tier, chunk
 
@@ -126,19 +128,23 @@ def test_a_replay_to_nowhere_tells_no_secrets(tier: Tier, run: Run, uri: str) ->
     assert "secret" not in done.stderr
 
 
-@pytest.mark.parametrize("may_read", [True, False])
+@pytest.mark.parametrize(
+    ("may_read", "begins"), [(True, 0), (True, 3), (False, 0)], ids=["all", "tail", "no right"]
+)
 def test_a_replay_into_the_very_stream_is_refused_before_anything_is_published(
-    tier: Tier, run: Run, may_read: bool
+    tier: Tier, run: Run, may_read: bool, begins: int
 ) -> None:
-    """It had each message of the stream in it once more."""
-    log = [chunk(n, b"%d" % n) for n in range(4)]
-    tier.add("s", [log[:2], log[2:]], name=QueueName("c", "/", "orders"))
+    """It had each message of the stream in it once more; local retention may have taken some."""
+    log = [chunk(n, b"%d" % n) for n in range(6)]
+    tier.add("s", [log[:2], log[2:4]], name=QueueName("c", "/", "orders"))
+    tier.commit("s", replace(tier.reader("s").snapshot().root, last_chunk=LastChunk(3, 1)))
 
     def answer(key: int, body: bytes) -> list[bytes]:
         if key == Key.SUBSCRIBE and not may_read:
             return [reply(Key.SUBSCRIBE, body, code=Code.ACCESS_REFUSED)]
         if key == Key.SUBSCRIBE:
-            return [reply(Key.SUBSCRIBE, body), deliver(body[4], log[1])]
+            asked = int.from_bytes(body[-10:-2], "big")  # before two bytes of credit
+            return [reply(Key.SUBSCRIBE, body), deliver(body[4], log[max(begins, asked)])]
         if key == Key.QUERY_PUBLISHER_SEQUENCE:
             return [reply(Key.QUERY_PUBLISHER_SEQUENCE, body, code=Code.ACCESS_REFUSED)]
         return logging_in(key, body)
@@ -149,6 +155,27 @@ def test_a_replay_into_the_very_stream_is_refused_before_anything_is_published(
     assert Key.PUBLISH not in peer.heard
     assert done.exit_code == (ExitCode.USAGE if may_read else ExitCode.NO_PERMISSION), done.stderr
     assert ("has this very log" in done.stderr) is may_read
+
+
+def test_what_a_source_has_lost_elsewhere_does_not_stop_a_replay_from_looking(
+    tier: Tier, run: Run
+) -> None:
+    """The target's own chunks say where to look in the source no more."""
+    log = [chunk(0, b"0"), chunk(6, b"6"), chunk(7, b"7")]
+    tier.add("s", [log[:1], tier.hole(1, 6), log[1:]], name=QueueName("c", "/", "orders"))
+
+    def answer(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SUBSCRIBE:
+            return [reply(Key.SUBSCRIBE, body), deliver(body[4], chunk(3, b"another stream"))]
+        if key == Key.QUERY_PUBLISHER_SEQUENCE:
+            return [reply(Key.QUERY_PUBLISHER_SEQUENCE, body, code=Code.ACCESS_REFUSED)]
+        return logging_in(key, body)
+
+    with closing(Peer(answer)) as peer:
+        uri = f"rabbitmq-stream://127.0.0.1:{peer.port}"
+        done = run("replay", "s", "--to", uri, "--from", "6")
+
+    assert done.exit_code == ExitCode.NO_PERMISSION, done.stderr
 
 
 def test_a_replay_needs_the_name_of_a_queue(tier: Tier, run: Run) -> None:

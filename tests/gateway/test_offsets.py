@@ -6,7 +6,8 @@ import asyncio
 import struct
 import threading
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from rstream import AMQPMessage, Consumer, ConsumerOffsetSpecification, OffsetType
@@ -14,6 +15,8 @@ from rstream import AMQPMessage, Consumer, ConsumerOffsetSpecification, OffsetTy
 from coldstream.adapters.memory import MemoryOffsets
 from coldstream.broker.frames import Code, Key, string
 from coldstream.errors import PermissionDeniedError
+from coldstream.gateway.offsets import Bookmarks, Offsets
+from coldstream.gateway.stream import TieredStream
 from coldstream.manifest.catalog import QueueName
 from tests.support.gateway import Gateway
 from tests.support.probe_stack import eventually
@@ -170,10 +173,35 @@ def test_what_a_client_has_sent_before_the_gateway_ends_is_written() -> None:
     assert kept.query(DIRECTORY, "app") == 9
 
 
+def test_an_offset_is_written_at_the_end_though_s3_does_not_answer() -> None:
+    """It waited for the manifest, and was forgotten."""
+    kept, hangs = MemoryOffsets(), asyncio.Event()
+
+    class Hanging:
+        reader = SimpleNamespace(stream=DIRECTORY)
+
+        async def snapshot(self, *, seconds: float) -> None:
+            del seconds
+            await hangs.wait()
+
+    stream = SimpleNamespace(remote=Hanging(), name="orders", vhost="/")
+
+    async def leave() -> None:
+        bookmarks = Bookmarks(Offsets(None, kept), lost=print)
+        storing = asyncio.create_task(bookmarks.store(cast(TieredStream, stream), "app", 7))
+        await asyncio.sleep(0)
+        await bookmarks.close(asyncio.get_running_loop().time() + 30)
+        storing.cancel()
+
+    asyncio.run(leave())
+
+    assert kept.query(DIRECTORY, "app") == 7
+
+
 def test_an_offset_that_is_not_written_in_time_at_the_end_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("coldstream.gateway.connection.LEAVE_SECONDS", 0.2)
+    monkeypatch.setattr("coldstream.gateway.connection.LEAVE_SECONDS", 2.0)
     kept = Watched()
     with Gateway(tier(), offsets=kept) as gateway, RawClient(gateway.port).log_in() as client:
         kept.until = lambda: gateway.metrics.lost_offsets == 2

@@ -163,8 +163,9 @@ class Connection:
             self._skip(left)
             self._take(key, data)
 
-    def header(self, stream: str, where: OffsetType) -> bytes | None:
-        """The header of the first or last committed chunk of messages that this node has; 48 bytes.
+    def header(self, stream: str, where: OffsetType, offset: int = 0) -> bytes | None:
+        """The header of the first or last committed chunk of messages that this node has, or of
+        that with an offset or the next one behind it; 48 bytes.
 
         Tracking chunks are never delivered. None if there is no chunk yet, or none came in a
         second: both look the same.
@@ -176,7 +177,7 @@ class Connection:
             PermissionDeniedError: the user may not read it.
         """
         self._subscription = (self._subscription + 1) % 256
-        body = subscribe(self._subscription, stream, where)
+        body = subscribe(self._subscription, stream, where, offset=offset)
         self._ask(Key.SUBSCRIBE, body, stream=stream)
         try:
             header = self._await_chunk(self._subscription)

@@ -16,7 +16,12 @@ from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
 from coldstream.cli.ranges import FromOption, UntilOption, read_of
 from coldstream.cli.resolve import StreamArgument
-from coldstream.errors import InvalidInputError, NotFoundError, PermissionDeniedError
+from coldstream.errors import (
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+    PermissionDeniedError,
+)
 from coldstream.names import ENV_REPLAY_TO
 from coldstream.remote.resolve import item_of
 
@@ -126,17 +131,21 @@ def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> N
     if len(reference.encode()) > _MAX_REFERENCE:
         raise InvalidInputError(f"a publisher's name of more than {_MAX_REFERENCE} bytes")
     reader = StreamReader(remote.store, remote.catalog, remote.prefix, name)
+    looked = False
 
     def connect() -> Publisher:
         try:
             publisher = Publisher(uri, vhost, queue, reference, create=options.create)
         except NotFoundError as error:
             raise NoTargetError(error.reason) from error
+        nonlocal looked
         try:
-            refuse_itself(publisher, queue, reader)
+            if not looked:
+                refuse_itself(publisher, queue, reader, first)
         except BaseException:
             publisher.close()
             raise
+        looked = True
         return publisher
 
     with telling_deletion(remote.catalog, name):
@@ -157,34 +166,40 @@ def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> N
     _show(done, first, f"{vhost}/{queue} at {uri}", as_json=options.as_json)
 
 
-def refuse_itself(target: Connection, queue: str, reader: StreamReader) -> None:
+def refuse_itself(target: Connection, queue: str, reader: StreamReader, first: int) -> None:
     """See that a stream is not the one that is read, or a restored copy: it has all that already.
+
+    It is if it has the first chunk that is to be sent, or the manifest's last one: every log of the
+    stream has this one, however much its retention has taken.
 
     Raises:
         SameLogError: it is.
-        As `Connection.header`, and `StreamReader.chunks`.
+        As `Connection.header`; UnavailableError, PermissionDeniedError: from the remote tier.
     """
     from coldstream.broker.answers import NoMemberError
     from coldstream.broker.frames import OffsetType
     from coldstream.osiris.chunk import parse_chunk_header
     from coldstream.reader import Offset
 
-    for where in (OffsetType.FIRST, OffsetType.LAST):
+    last = reader.snapshot().root.last_chunk
+    for offset in (first, *(() if last is None else (last.chunk_id,))):
         try:
-            data = target.header(queue, where)
+            with closing(reader.chunks(Offset(offset), on_gap=lambda _: None)) as chunks:
+                ours = next(chunks, None)
+        except (CorruptDataError, NotFoundError):
+            continue  # whoever sends it will say so, if it is to be sent at all
+        if ours is None:
+            continue
+        try:
+            data = target.header(queue, OffsetType.OFFSET, ours.header.chunk_id)
         except (PermissionDeniedError, NoMemberError):
             return  # who may only write there cannot look, and a node without a member neither
-        if data is None:
-            return
-        header, stream = parse_chunk_header(data), reader.glance().extent
-        if stream.first_offset <= header.chunk_id < stream.next_offset:
-            with closing(reader.chunks(Offset(header.chunk_id))) as chunks:
-                if next(chunks).header == header:
-                    raise SameLogError(
-                        f"{queue!r} has this very log, and would have each message twice",
-                        stream=reader.stream,
-                        offset=header.chunk_id,
-                    )
+        if data is not None and parse_chunk_header(data) == ours.header:
+            raise SameLogError(
+                f"{queue!r} has this very log, and would have each message twice",
+                stream=reader.stream,
+                offset=ours.header.chunk_id,
+            )
 
 
 def _target(options: ReplayOptions, item: CatalogItem) -> tuple[str, str]:

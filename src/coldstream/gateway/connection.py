@@ -326,16 +326,17 @@ class Connection:
 
     async def _save(self) -> None:
         """Write what the client has stored."""
-        until = self._loop.time() + LEAVE_SECONDS
+        now = self._loop.time()
         try:
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout_at(now + LEAVE_SECONDS / 2):
                 if self._storing is not None:
                     await self._storing
                 if self._cut_short:
                     await self._last_stores()
         except TimeoutError:
             self._lost(UnavailableError("the last one is not looked at in time"))
-        await self._bookmarks.close(until)
+        finally:
+            await self._bookmarks.close(now + LEAVE_SECONDS)
 
     async def _last_stores(self) -> None:
         """Of the frames that the client has sent by now, those that store offsets."""
@@ -348,7 +349,7 @@ class Connection:
                     async with asyncio.timeout_at(last):
                         data = await self._frame()
                 except TimeoutError:
-                    looks -= 1
+                    looks, last = looks - 1, self._loop.time() + _LAST_FRAMES_SECONDS
                     continue
                 action = self._session.decide(parse(data))
                 if isinstance(action, Perform) and isinstance(action.request, Store):

@@ -8,6 +8,7 @@ stored, and may go back. Without one they are in the catalog's table, if the gat
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -87,11 +88,15 @@ class Bookmarks:
         key = stream.remote.reader.stream, reference
         if key not in self._waiting and len(self._waiting) >= _MOST:
             await self._write_to_the_end()
-        # What is below the stream's begin may make room for others; it need not be exact.
-        first = (await stream.remote.snapshot(seconds=60.0)).root.first_offset
-        self._waiting[key] = offset, first
+        self._waiting[key] = offset, self._waiting.get(key, (0, 0))[1]
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._later())
+        # What is below the stream's begin may make room for others. It need not be exact, and the
+        # offset waits for no manifest: it is written though S3 does not answer.
+        with contextlib.suppress(ColdstreamError):
+            first = (await stream.remote.snapshot(seconds=60.0)).root.first_offset
+            if self._waiting.get(key, (None, 0))[0] == offset:
+                self._waiting[key] = offset, first
 
     async def query(self, stream: TieredStream, reference: str) -> int | None:
         """The offset that was stored; None if there is none.
