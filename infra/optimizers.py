@@ -60,11 +60,14 @@ class TableOptimizers(Construct):
         ):
             self.role.add_to_policy(statement)
         for arn, reason in (
-            (f"<Warehouse.Arn>/{job}/*", "The files of the job's tables"),
+            (
+                f"<Warehouse.Arn>/{job}/*",
+                "The files of the job's tables, of which there are as many as rules say",
+            ),
             (
                 f"{catalog_arn(stack)}:table/{warehouse.database}/{tables}",
                 "The job's tables; which ones there are depends on the operator's rules",
             ),
-            (f"{groups}:*", "Glue gives its log groups their names"),
+            (f"{groups}:*", "Glue itself gives the log groups below this one their names"),
         ):
             accept_arn(self.role, arn, reason)

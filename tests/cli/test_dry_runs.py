@@ -263,8 +263,10 @@ def test_an_item_that_cannot_be_read_ends_a_plan_over_all_with_65(
 ) -> None:
     page = full.catalog.page
 
-    def damaged(cursor: str | None, limit: int) -> CatalogPage:
-        return replace(page(cursor, limit), damaged=(CorruptDataError("odd", stream="odd"),))
+    def damaged(cursor: str | None, limit: int, *, fresh: bool = True) -> CatalogPage:
+        return replace(
+            page(cursor, limit, fresh=fresh), damaged=(CorruptDataError("odd", stream="odd"),)
+        )
 
     monkeypatch.setattr(full.catalog, "page", damaged)
 

@@ -25,6 +25,7 @@ from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.outline import Outline
 from coldstream.manifest.quarantine import ListedData, QuarantineRecord, Timeline
 from coldstream.manifest.root import LastChunk, Root, parse_root
 from coldstream.names import DataKey, RootKey, group_path, quarantine_path, root_path, stream_prefix
@@ -174,6 +175,7 @@ def check(roots: Sequence[Made], item: CatalogItem | None) -> None:
         total_size=expected.next_offset,
         fragments=expected.next_offset,
         ledger=expected.ledger,
+        outline=Outline(adopted.uid),
         name=name,
         state=StreamState.LIVE,
         revision=item.revision + 1 if item else 1,

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from coldstream.agent.commits import Commits
+from coldstream.agent.due import LEVEL_SECONDS
 from coldstream.agent.log import StreamLog
 from coldstream.agent.progress import Notices
 from coldstream.agent.strangers import ForgedError, Strangers
@@ -292,7 +293,7 @@ def test_an_idle_agent_uploads_again_what_an_undo_has_cut_off(site: Site, thief:
         if len(looks) == 20:
             assert rows[0].next_offset == 260
             undone(site, offset=200)
-        if len(looks) > 400:
+        if len(looks) > 20 + LEVEL_SECONDS / 5:
             agent.stop()
 
     agent.report = report
