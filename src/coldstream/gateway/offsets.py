@@ -22,6 +22,7 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.remote import RemoteStream
 from coldstream.gateway.stream import TieredStream
 from coldstream.ports import ConsumerOffsets
 
@@ -67,6 +68,8 @@ class Bookmarks:
     _seen: dict[_Key, int] = field(default_factory=dict)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _task: asyncio.Task[None] | None = None
+    _firsts: dict[str, int] = field(default_factory=dict)  # of streams, as last seen
+    _asking: asyncio.Task[None] | None = None
 
     async def store(self, stream: TieredStream, reference: str, offset: int) -> None:
         """Remember an offset; neither broker nor gateway says anything of it.
@@ -88,15 +91,13 @@ class Bookmarks:
         key = stream.remote.reader.stream, reference
         if key not in self._waiting and len(self._waiting) >= _MOST:
             await self._write_to_the_end()
-        self._waiting[key] = offset, self._waiting.get(key, (0, 0))[1]
+        # What is below the stream's begin may make room for others. It need not be exact, and no
+        # offset waits for it: it is written though S3 does not answer.
+        self._waiting[key] = offset, self._firsts.get(key[0], 0)
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._ask_first(stream.remote))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._later())
-        # What is below the stream's begin may make room for others. It need not be exact, and the
-        # offset waits for no manifest: it is written though S3 does not answer.
-        with contextlib.suppress(ColdstreamError):
-            first = (await stream.remote.snapshot(seconds=60.0)).root.first_offset
-            if self._waiting.get(key, (None, 0))[0] == offset:
-                self._waiting[key] = offset, first
 
     async def query(self, stream: TieredStream, reference: str) -> int | None:
         """The offset that was stored; None if there is none.
@@ -122,8 +123,9 @@ class Bookmarks:
         Args:
             until: time of the event loop.
         """
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._asking):
+            if task is not None:
+                task.cancel()
         try:
             async with asyncio.timeout_at(until):
                 await self._write()
@@ -131,6 +133,13 @@ class Bookmarks:
             for (stream, reference), (offset, _) in self._waiting.items():
                 late = f"the table does not take that of {reference!r} in time"
                 self.lost(UnavailableError(late, stream=stream, offset=offset))
+
+    async def _ask_first(self, remote: RemoteStream) -> None:
+        with contextlib.suppress(ColdstreamError):
+            root = (await remote.snapshot(seconds=60.0)).root
+            if len(self._firsts) >= _MOST:
+                self._firsts.clear()
+            self._firsts[remote.reader.stream] = root.first_offset
 
     async def _later(self) -> None:
         while self._waiting:  # also what has come while others were written
