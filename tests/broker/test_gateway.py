@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,11 @@ def tiered(tier: Tier, path: Path, stream: str, segments: int) -> int:
         [bytes(each.buffer) for each in iter_chunks(file.read_bytes(), SEGMENT_HEADER_SIZE)]
         for file in files
     ]
-    return tier.add(path.name, chunks, name=QueueName("test", "/", stream)).next_offset
+    tier.add(path.name, chunks, name=QueueName("test", "/", stream))
+    last = parse_chunk_header(chunks[-1][-1])
+    root = tier.reader(path.name).snapshot().root
+    tier.commit(path.name, replace(root, last_chunk=LastChunk(last.chunk_id, last.epoch)))
+    return root.next_offset
 
 
 def read(port: int, stream: str, count: int, offset: int = 0) -> list[Delivered]:
