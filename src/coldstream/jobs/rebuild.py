@@ -151,7 +151,7 @@ def _compared(
             size = 0
         tasks[-1].append(part)
         size += part.fragments
-    found = in_workers(spark, tasks, partial(_compare_in_worker, place, settings))
+    found = in_workers(spark, tasks, partial(_compare_in_worker, place, settings), list[Shadow])
     return [each for several in found for each in several]
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
+from pydantic import TypeAdapter  # pyiceberg brings it
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 R = TypeVar("R")
-_RESULTS = "number bigint, result binary"
+_RESULTS = "number bigint, result string"
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -22,13 +22,19 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
-def in_workers(spark: SparkSession, tasks: Sequence[T], work: Callable[[T], R]) -> list[R]:
+def in_workers(
+    spark: SparkSession, tasks: Sequence[T], work: Callable[[T], R], result: type[R]
+) -> list[R]:
     """What the work makes of each task, in their order; each task is one of Spark's.
 
     Args:
         spark: the session.
         tasks: that pickle.
-        work: that pickles; its results do, too.
+        work: that pickles.
+        result: type of what it gives: dataclasses, texts and numbers, which JSON can carry.
+
+    Raises:
+        pydantic.ValidationError: what a Spark Connect server answers is no such result.
     """
     if not tasks:
         return []
@@ -37,17 +43,22 @@ def in_workers(spark: SparkSession, tasks: Sequence[T], work: Callable[[T], R]) 
         return found
     # Every worker gets all tasks here: a client has no other way to hand each its own.
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    rows = numbers.mapInArrow(partial(_results, tasks, work), _RESULTS).collect()
-    # As Spark's own RDDs carry it: from our workers, by Spark's own channel.
-    results: dict[int, Any] = {row.number: pickle.loads(row.result) for row in rows}  # noqa: S301
+    rows = numbers.mapInArrow(partial(_results, tasks, work, result), _RESULTS).collect()
+    # A server is somewhere in the network, so nothing of it is unpickled.
+    read = TypeAdapter(result).validate_json
+    results = {row.number: read(row.result) for row in rows}
     return [results[number] for number in range(len(tasks))]
 
 
 def _results(
-    tasks: Sequence[T], work: Callable[[T], R], batches: Iterable[pa.RecordBatch]
+    tasks: Sequence[T],
+    work: Callable[[T], R],
+    result: type[R],
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
+    write = TypeAdapter(result).dump_json
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            result = pickle.dumps(work(tasks[number]))
-            columns = [pa.array([number]), pa.array([result], pa.binary())]
+            text = write(work(tasks[number])).decode()
+            columns = [pa.array([number]), pa.array([text], pa.string())]
             yield pa.RecordBatch.from_arrays(columns, ["number", "result"])

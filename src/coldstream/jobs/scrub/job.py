@@ -147,7 +147,7 @@ def _stray(stream: str) -> Finding:
 def _perform(
     spark: SparkSession, place: Place, settings: ScrubSettings, tasks: Sequence[ScrubTask]
 ) -> Iterable[Scrubbed]:
-    return in_workers(spark, tasks, partial(_work, place, settings))
+    return in_workers(spark, tasks, partial(_work, place, settings), Scrubbed)
 
 
 def _work(place: Place, settings: ScrubSettings, task: ScrubTask) -> Scrubbed:
