@@ -15,16 +15,30 @@ from coldstream.reader.prefetch import in_order, workers
 from tests.support.tier import Tier, chunk
 
 
-def no_thread_is_left() -> bool:
-    """Whether all reading threads end soon: closing a generator does not wait for them."""
-    deadline = time.monotonic() + 60
-    while reading_threads() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not reading_threads()
+class Threads:
+    """The reading threads of this test: what another one left to the collector is not its own."""
+
+    def __init__(self) -> None:
+        self._others = self._all()
+
+    def now(self) -> set[threading.Thread]:
+        return self._all() - self._others
+
+    def end_soon(self) -> bool:
+        """Whether all end: closing a generator does not wait for them."""
+        deadline = time.monotonic() + 60
+        while self.now() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return not self.now()
+
+    @staticmethod
+    def _all() -> set[threading.Thread]:
+        return {t for t in threading.enumerate() if t.name.startswith("coldstream-read")}
 
 
-def reading_threads() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("coldstream-read")]
+@pytest.fixture
+def reading() -> Threads:
+    return Threads()
 
 
 @pytest.fixture
@@ -166,35 +180,40 @@ def test_several_ranges_are_in_flight_but_not_more_than_allowed(
 
 def test_a_consumer_that_stops_early_leaves_no_thread_and_no_memory_behind(
     slow: tuple[Tier, SlowStore],
+    reading: Threads,
 ) -> None:
     tier, store = slow
     budget = MemoryBudget()
     chunks = tier.reader("s", SETTINGS, budget).chunks(First())
     for _ in range(30):
         next(chunks)
-    assert reading_threads()
+    assert reading.now()
     assert budget.held
 
     chunks.close()
 
-    assert no_thread_is_left()
+    assert reading.end_soon()
     assert budget.held == 0
     assert store.gets < 25
 
 
 def test_nothing_is_started_before_the_first_chunk_is_asked_for(
     slow: tuple[Tier, SlowStore],
+    reading: Threads,
 ) -> None:
     tier, store = slow
 
     chunks = tier.reader("s", SETTINGS).chunks(First())
 
     assert store.gets == 0
-    assert not reading_threads()
+    assert not reading.now()
     chunks.close()
 
 
-def test_an_exception_of_the_consumer_ends_the_threads(slow: tuple[Tier, SlowStore]) -> None:
+def test_an_exception_of_the_consumer_ends_the_threads(
+    slow: tuple[Tier, SlowStore],
+    reading: Threads,
+) -> None:
     tier, _ = slow
 
     def consume() -> None:
@@ -203,11 +222,12 @@ def test_an_exception_of_the_consumer_ends_the_threads(slow: tuple[Tier, SlowSto
 
     with pytest.raises(RuntimeError):
         consume()
-    assert no_thread_is_left()
+    assert reading.end_soon()
 
 
 def test_a_reader_that_the_garbage_collector_closes_waits_for_nothing(
     slow: tuple[Tier, SlowStore],
+    reading: Threads,
 ) -> None:
     """The collector runs anywhere, in the start of a thread too, with locks held that joining
     takes: a test run stood still for ever there."""
@@ -224,4 +244,4 @@ def test_a_reader_that_the_garbage_collector_closes_waits_for_nothing(
         del chunks, cycle
         gc.collect()
 
-    assert no_thread_is_left()
+    assert reading.end_soon()
