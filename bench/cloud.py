@@ -44,6 +44,17 @@ from coldstream.usecases.commit_runs import commit_runs
 
 BUCKET, TABLE, PREFIX = "bench", "bench", names.DEFAULT_PREFIX
 FUNCTION = "bench-claim"
+#: The ciphers of TLS 1.3 as AWS's own servers prefer them: the server policies of s2n-tls have
+#: AES-128 first (tls/s2n_cipher_preferences.c), OpenSSL's own order has AES-256 first.
+_SERVER_ORDER = """openssl_conf = all
+[all]
+ssl_conf = servers
+[servers]
+system_default = tls
+[tls]
+Ciphersuites = TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256
+Options = ServerPreference
+"""
 #: The stack's default for how long events are gathered before a commit, seconds.
 WINDOW_SECONDS = 2.0
 _KEPT = 4 * 2**20
@@ -59,9 +70,9 @@ class EndsOnly(MemoryObjectStore):
         self.sizes: dict[str, int] = {}
         self._in: dict[str, list[str]] = {}  # keys by folder, sorted: to list must not cost by all
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         there = key in self.objects
-        super().put(key, body, write_id=write_id)
+        super().put(key, body, write_id=write_id, crc=crc)
         if not there:
             insort(self._in.setdefault(key.rpartition("/")[0] + "/", []), key)
 
@@ -266,8 +277,11 @@ def cloud(work: Path, limits: Limits, *, tls: bool = True) -> Iterator[There]:
         _certify(authority, certificate, key)
     arguments = [sys.executable, "-m", "bench.cloud"]
     arguments += ["--certificate", str(certificate), "--key", str(key)] if tls else []
+    order = work / "cloud.cnf"
+    order.write_text(_SERVER_ORDER)
+    environment = os.environ | {"OPENSSL_CONF": str(order)}
     process = subprocess.Popen(
-        limits.command(arguments), stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+        limits.command(arguments), stdout=subprocess.PIPE, text=True, env=environment
     )
     limits.take(process.pid)
     try:

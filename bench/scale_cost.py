@@ -75,11 +75,11 @@ class _Store(MemoryObjectStore):
         super().__init__()
         self._counter = counter
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         self._counter.requests += 1
         self._counter.written += len(body)
         self._counter.groups += not key.endswith(".manifest")
-        super().put(key, body, write_id=write_id)
+        super().put(key, body, write_id=write_id, crc=crc)
 
     def get_all(self, key: str, *, limit: int) -> bytes:
         data = self.objects[key] if key in self.objects else _group(key)

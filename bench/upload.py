@@ -76,8 +76,8 @@ class TimedStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
-        self._store.put(key, body, write_id=write_id)
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
+        self._store.put(key, body, write_id=write_id, crc=crc)
         if key.endswith(names.FRAGMENT_SUFFIX):
             self.last_put = time.perf_counter()
 

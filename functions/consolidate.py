@@ -38,6 +38,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             cursor=int(item.get("cursor", 0)),
             dry_run=bool(event.get("dry_run")),
             time_left=in_time,
+            read_whole=setting(names.ENV_READ_WHOLE),
         )
         for error in done.failed:
             tell(error)

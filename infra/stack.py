@@ -9,6 +9,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from coldstream import names
+from coldstream.plans.consolidate import READ_WHOLE
 from infra.agents import Agents
 from infra.alarms import Alarms
 from infra.arns import machine_arn_prefix
@@ -191,6 +192,7 @@ class ColdstreamStack(Stack):
                 names.ENV_WORKFLOWS: machine_arn_prefix(self),
                 names.ENV_BRANCHING: str(settings.branching),
                 names.ENV_FRAGMENT_SIZE: str(settings.fragment_size_mib * 2**20),
+                names.ENV_READ_WHOLE: str(READ_WHOLE),
                 names.ENV_GRACE_SECONDS: str(settings.grace_seconds),
                 names.ENV_RECONCILE_MINUTES: str(settings.reconcile_interval_minutes),
                 names.ENV_RECONCILE_IDLE_MINUTES: str(settings.reconcile_idle_interval_minutes),

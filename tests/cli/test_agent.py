@@ -37,8 +37,8 @@ class Site:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.memory, name)
 
-    def put(self, key: str, body: Any, *, write_id: str) -> None:
-        self.memory.put(key, body, write_id=write_id)
+    def put(self, key: str, body: Any, *, write_id: str, crc: int | None = None) -> None:
+        self.memory.put(key, body, write_id=write_id, crc=crc)
         if key.endswith((".fragment", ".hole")):
             context = Context(self.memory, self.catalog, "rabbitmq/", lambda: next(self.uids))
             commit_runs(context, STREAM, pause=lambda _: None)

@@ -38,12 +38,12 @@ from coldstream.usecases.commit_runs import commit_runs
 uids = iter(range(1, 10**9))
 
 class Store(MemoryObjectStore):
-    def put(self, key, body, *, write_id):
+    def put(self, key, body, *, write_id, crc=None):
         if os.environ.get("SLOW"):
             print("uploading", file=sys.stderr, flush=True)
             time.sleep(float(os.environ["SLOW"]))
             raise UnavailableError("S3 did not answer", key=key)
-        super().put(key, body, write_id=write_id)
+        super().put(key, body, write_id=write_id, crc=crc)
         if key.endswith(".fragment"):
             context = Context(self, catalog, "rabbitmq/", lambda: next(uids))
             commit_runs(context, parse_data_key(key, "rabbitmq/").stream, pause=lambda _: None)

@@ -203,6 +203,21 @@ def test_the_parts_of_every_layout_are_the_whole_object_and_only_the_last_is_sho
                 assert bytes_of[-1] == b""
 
 
+def test_a_small_object_has_one_part_that_is_read_and_a_larger_one_is_laid_out_as_ever() -> None:
+    for sizes, most in product(product(range(1, 9), repeat=3), range(25)):
+        objects = [bytes(HEADER) + bytes([65 + n]) * size for n, size in enumerate(sizes)]
+        parts = layout(sizes, min_part=4, read_whole=most)
+
+        if sum(sizes) > most:
+            assert parts == layout(sizes, min_part=4)
+            continue
+        (only,) = parts
+        assert not only.copy
+        assert b"".join(objects[s.piece][s.start : s.end] for s in only.spans) == bytes(
+            HEADER
+        ) + b"".join(each[len(HEADER) :] for each in objects)
+
+
 def cuts(chunks: int) -> Iterator[list[tuple[int, int]]]:
     """Every way to cut so many chunks into fragments."""
     for ends in masks(chunks - 1):

@@ -141,6 +141,7 @@ def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         names.ENV_CLUSTER: "c",
         names.ENV_BRANCHING: "4",
         names.ENV_FRAGMENT_SIZE: str(2**20),
+        names.ENV_READ_WHOLE: str(2**20),
         names.ENV_GRACE_SECONDS: "0",
         names.ENV_WORKFLOWS: MACHINES,
         names.ENV_QUEUE_URL: "https://sqs.us-east-1.amazonaws.com/123456789012/commits",

@@ -243,6 +243,7 @@ def test_every_function_is_told_where_things_are_and_reports_to_one_metric(
         assert flat(variables[names.ENV_WORKFLOWS]).endswith(":stateMachine:coldstream-")
         assert variables[names.ENV_BRANCHING] == "1024"
         assert variables[names.ENV_FRAGMENT_SIZE] == str(64 * 2**20)
+        assert variables[names.ENV_READ_WHOLE] == str(64 * 2**20)
         assert variables[names.ENV_GRACE_SECONDS] == "86400"
         # Deleters go by the item's own word, which an operator's command line has written.
         assert names.ENV_UNDELETE_SECONDS not in variables

@@ -162,9 +162,9 @@ class _Held(MemoryObjectStore):
     key = ""
     body = b""
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         """As the port says."""
-        del write_id
+        del write_id, crc
         self.key, self.body = key, bytes(body)
 
 

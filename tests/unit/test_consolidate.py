@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from coldstream.fragment import TRAILER_SIZE, parse_trailer
 from coldstream.manifest.tree import leaves
 from coldstream.names import data_prefix
+from coldstream.ports import MIN_PART_BYTES, Composer, Part
 from coldstream.reader.spec import First
 from coldstream.reader.stream import Message, StreamReader
 from coldstream.remote.nodes import NodeCache
@@ -52,6 +53,18 @@ def reader(remote: Remote) -> StreamReader:
     return StreamReader(remote.memory, remote.items, PREFIX, STREAM, nodes=NodeCache())
 
 
+class Asked:
+    """A composer that notes what it makes."""
+
+    def __init__(self, composer: Composer) -> None:
+        self._composer = composer
+        self.keys: list[str] = []
+
+    def compose(self, key: str, parts: Sequence[Part], *, write_id: str) -> None:
+        self.keys.append(key)
+        self._composer.compose(key, parts, write_id=write_id)
+
+
 def offsets(messages: Iterator[Message]) -> list[int]:
     """Of messages whose bodies say that they are the ones."""
     found = []
@@ -65,6 +78,39 @@ def once() -> Callable[[], bool]:
     """Time for one new fragment."""
     answers = chain([True], iter(lambda: False, None))
     return lambda: next(answers)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_is_small_enough_is_put_whole_and_the_rest_is_composed(whole: bool) -> None:
+    remote = Remote().claimed()
+    position = 8
+    for number in range(8):
+        fragment = piece(
+            10 * number,
+            10 * number + 10,
+            body_size=MIN_PART_BYTES // 10,
+            segment_offset=0,
+            segment_position=position,
+        )
+        position += fragment.trailer.data_size
+        remote.upload(fragment)
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    asked = Asked(remote.memory)
+
+    done = consolidate(
+        remote.context,
+        asked,
+        STREAM,
+        target_size=TARGET,
+        branching=M,
+        pause=no_pause,
+        read_whole=position if whole else position // 2,
+    )
+
+    assert (done.merges, done.pieces, done.failed) == (1, 8, [])
+    assert bool(asked.keys) != whole
+    assert bool(done.copied) != whole
+    assert offsets(reader(remote).messages(First())) == [*range(80)]
 
 
 @pytest.mark.slow

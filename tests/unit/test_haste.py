@@ -33,11 +33,11 @@ class Stopped:
         self._site = site
         self._kind = kind
 
-    def put(self, key: str, body: Any, *, write_id: str) -> None:
+    def put(self, key: str, body: Any, *, write_id: str, crc: int | None = None) -> None:
         if self._kind and key.endswith(self._kind):
             self._kind = ""
             self._site.days_pass()
-        self._site.store.put(key, body, write_id=write_id)
+        self._site.store.put(key, body, write_id=write_id, crc=crc)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._site.store, name)

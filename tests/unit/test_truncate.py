@@ -397,11 +397,11 @@ def test_a_crash_before_the_commit_changes_nothing_and_the_next_life_does_it_all
     item = remote.items.items[STREAM]
     real, left = remote.memory.put, [puts]
 
-    def put(key: str, body: Any, *, write_id: str) -> None:
+    def put(key: str, body: Any, *, write_id: str, crc: int | None = None) -> None:
         if not left[0]:
             raise Killed
         left[0] -= 1
-        real(key, body, write_id=write_id)
+        real(key, body, write_id=write_id, crc=crc)
 
     remote.memory.put = put  # type: ignore[method-assign]
     with pytest.raises(Killed):

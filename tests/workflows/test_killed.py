@@ -203,7 +203,7 @@ def test_a_killed_consolidation_is_finished_by_the_next(
 ) -> None:
     make = Before(site, lambda: grouped(site, **shape))
     size = 2**20 if left == 1 else 16 * 2**20
-    settings = {names.ENV_FRAGMENT_SIZE: str(size)}
+    settings = {names.ENV_FRAGMENT_SIZE: str(size), names.ENV_READ_WHOLE: "0"}
 
     streams, requests = killed_everywhere(
         site,

@@ -178,7 +178,8 @@ def test_large_pieces_are_copied_inside_s3(site: Site) -> None:
     wanted = site.bodies(stream)
     client, function = site.emulator.client("lambda"), site.function("consolidate")
     environment = client.get_function_configuration(FunctionName=function)["Environment"]
-    larger = {**environment["Variables"], names.ENV_FRAGMENT_SIZE: str(16 * 2**20)}
+    sizes = {names.ENV_FRAGMENT_SIZE: str(16 * 2**20), names.ENV_READ_WHOLE: str(8 * 2**20)}
+    larger = environment["Variables"] | sizes
     client.update_function_configuration(FunctionName=function, Environment={"Variables": larger})
     try:
         answer = client.invoke(

@@ -47,7 +47,7 @@ class DirectoryStore:
         if not self._base.is_dir():
             raise InvalidInputError(f"there is no directory {directory[:300]!r}")
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         """Refuse: a copy is for reading.
 
         Raises:

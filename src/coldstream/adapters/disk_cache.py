@@ -242,9 +242,9 @@ class CachedStore:
             self._doubted.clear()
         self._doubted.add(key)
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         """As the port says."""
-        self._store.put(key, body, write_id=write_id)
+        self._store.put(key, body, write_id=write_id, crc=crc)
 
     def get(self, key: str, start: int, end: int) -> Buffer:
         """As the port says."""

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from coldstream.adapters.bodies import check_body
 from coldstream.adapters.executions import check_execution_name, input_text
 from coldstream.adapters.parts import check_parts
 from coldstream.errors import (
@@ -71,7 +72,8 @@ class MemoryObjectStore:
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
+        check_body(key, body, crc)
         with self._lock:
             if key in self.objects:
                 if self._written.get(key, ("", 0))[0] != write_id:

@@ -33,6 +33,7 @@ from obstore.exceptions import (
 from obstore.store import S3Store
 
 from coldstream.adapters.absence import telling_absence
+from coldstream.adapters.bodies import check_body
 from coldstream.adapters.s3_list import Lister
 from coldstream.adapters.settings import (
     DEFAULT_REGION,
@@ -178,7 +179,8 @@ class S3ObjectStore:
         self._lister: Lister | None = None
         self._lock = threading.Lock()
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
+        check_body(key, body, crc)
         for _ in range(self._put_attempts):
             try:
                 obstore.put(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from coldstream.adapters.absence import telling_absence
+from coldstream.adapters.bodies import check_body
 from coldstream.adapters.s3_errors import TAKEN, code_of, translated
 from coldstream.adapters.s3_list import Lister
 from coldstream.adapters.settings import MisconfiguredError
@@ -45,10 +46,10 @@ class BotoObjectStore:
         self._put_attempts = put_attempts
         self._lister = Lister(client=client, bucket=bucket)
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         for _ in range(self._put_attempts):
             try:
-                self._create(key, body, write_id)
+                self._create(key, body, write_id, crc)
                 return
             except (ClientError, BotoCoreError) as exc:
                 if code_of(exc) in TAKEN:
@@ -65,8 +66,9 @@ class BotoObjectStore:
                     return
         raise UnknownOutcomeError("the store gave no answer to a PUT", key=key)
 
-    def _create(self, key: str, body: Buffer, write_id: str) -> None:
+    def _create(self, key: str, body: Buffer, write_id: str, crc: int | None) -> None:
         """Send one PUT."""
+        check_body(key, body, crc)
         self._client.put_object(
             Bucket=self._bucket,
             Key=key,

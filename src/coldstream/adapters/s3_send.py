@@ -229,8 +229,10 @@ def _proxy_headers(proxy: urllib.parse.SplitResult) -> dict[str, str]:
 class _Puts(BotoObjectStore):
     """Whose objects are sent by a `Sender`."""
 
-    def _create(self, key: str, body: Buffer, write_id: str) -> None:
-        checksum = base64.b64encode(crc32(body).to_bytes(4, "big")).decode()
+    def _create(self, key: str, body: Buffer, write_id: str, crc: int | None) -> None:
+        # What was checked on its way here is not read once more for S3, who compares it anyway.
+        known = crc32(body) if crc is None else crc
+        checksum = base64.b64encode(known.to_bytes(4, "big")).decode()
         try:
             self._client.put_object(
                 Bucket=self._bucket,
@@ -284,9 +286,9 @@ class SendingObjectStore(S3ObjectStore):
         self._sender, self._client = sender, client
         self._puts = _Puts(client=client, bucket=bucket, put_attempts=_ATTEMPTS)
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         """As `ObjectStore` says; CutShortError where the link broke before all was sent."""
-        self._puts.put(key, body, write_id=write_id)
+        self._puts.put(key, body, write_id=write_id, crc=crc)
 
     def close(self) -> None:
         """Close what PUTs go by."""

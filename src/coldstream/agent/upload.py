@@ -2,12 +2,14 @@
 
 The data goes from the page cache into one buffer by `preadv`, is checked there, and leaves from
 there: it is never copied inside Python. Buffers are used again, because fresh pages cost as much
-as the checksums.
+as the checksums; the kernel is asked for huge ones.
 """
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 from coldstream import fragment
 from coldstream.agent.host import Condition
 from coldstream.agent.log import StreamLog
+from coldstream.crc import combine, crc32
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import Placement, Trailer
 from coldstream.names import DataKey
@@ -24,6 +27,28 @@ from coldstream.ports import ObjectStore
 from coldstream.soundness import chunks as soundness
 from coldstream.soundness.chunks import FRAGMENT_INDEX_DTYPE, Records
 from coldstream.soundness.findings import FindingKind
+
+Memory = bytearray | mmap.mmap
+#: From this size on, in bytes, memory comes from the kernel in huge pages.
+_HUGE = 4 * 2**20
+
+
+def memory(size: int) -> Memory:
+    """Fresh memory of `size` bytes, all 0, at least 1.
+
+    Raises:
+        MemoryError: there is none.
+    """
+    if size < _HUGE:
+        return bytearray(size)
+    try:  # private: the kernel has huge pages for no other kind
+        made = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as exc:
+        raise MemoryError(f"no {size} bytes of memory: {exc}") from exc
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            made.madvise(mmap.MADV_HUGEPAGE)
+    return made
 
 
 class BufferPool:
@@ -37,10 +62,10 @@ class BufferPool:
     def __init__(self, budget: int, changed: Condition) -> None:
         self._budget = budget
         self._used = 0
-        self._free: list[bytearray] = []
+        self._free: list[Memory] = []
         self._changed = changed
 
-    def take(self, size: int, *, stop: Callable[[], bool]) -> bytearray | None:
+    def take(self, size: int, *, stop: Callable[[], bool]) -> Memory | None:
         """A buffer of at least `size` bytes, waiting for one; None once `stop` says so.
 
         A buffer larger than the whole budget is given out alone, so that one oversized chunk can
@@ -56,13 +81,13 @@ class BufferPool:
                 while self._free and self._used + size > self._budget:
                     self._used -= len(self._free.pop())
                 if self._used + size <= self._budget or self._used == 0:
-                    made = bytearray(size)  # counted only once it is there: memory may be short
+                    made = memory(size)  # counted only once it is there: memory may be short
                     self._used += size
                     return made
                 self._changed.wait(0.2)
         return None
 
-    def give_back(self, buffer: bytearray) -> None:
+    def give_back(self, buffer: Memory) -> None:
         """Return a buffer that nothing refers to any more."""
         with self._changed:
             if self._used > self._budget:
@@ -126,7 +151,7 @@ def upload(
     *,
     prefix: str,
     uid: int,
-    buffer: bytearray,
+    buffer: Memory,
 ) -> Uploaded:
     """Read `piece` into `buffer`, check every chunk of it, and PUT it under a new key.
 
@@ -137,14 +162,16 @@ def upload(
     """
     size = fragment_size(piece)
     body = memoryview(buffer)[:size]
-    trailer = _fill(body, log, piece, placement)
+    trailer, crc = _fill(body, log, piece, placement)
     key = DataKey(log.stream, trailer.first_offset, trailer.next_offset, trailer.epoch, uid)
-    store.put(key.path(prefix), body, write_id=f"{uid:016x}")
+    store.put(key.path(prefix), body, write_id=f"{uid:016x}", crc=crc)
     return Uploaded(key, size)
 
 
-def _fill(body: memoryview, log: StreamLog, piece: Slice, placement: Placement) -> Trailer:
-    """Write a whole fragment into `body`."""
+def _fill(
+    body: memoryview, log: StreamLog, piece: Slice, placement: Placement
+) -> tuple[Trailer, int]:
+    """Write a whole fragment into `body`; and its CRC, for whose data the checks have read it."""
     data_start = len(fragment.HEADER)
     data_end = data_start + piece.size
     body[:data_start] = fragment.HEADER
@@ -167,8 +194,10 @@ def _fill(body: memoryview, log: StreamLog, piece: Slice, placement: Placement) 
         data_size=piece.size,
         data_crc=data_crc,
     )
-    body[data_end:] = fragment.INDEX_HEADER + index_bytes + trailer.encode()
-    return trailer
+    end = fragment.INDEX_HEADER + index_bytes + trailer.encode()
+    body[data_end:] = end
+    crc = combine(crc32(fragment.HEADER), data_crc, piece.size)
+    return trailer, combine(crc, crc32(end), len(end))
 
 
 def _read(log: StreamLog, piece: Slice, into: memoryview) -> None:

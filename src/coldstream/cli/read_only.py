@@ -44,7 +44,7 @@ class ReadOnlyStore:
         """As the port says."""
         return self._store.list(prefix, start_after=start_after, limit=limit)
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         """Refused."""
         _refuse(f"the object {key}")
 

@@ -62,14 +62,17 @@ class ObjectStore(Protocol):
     Every method may raise UnavailableError (try again) and PermissionDeniedError.
     """
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         """Create an object; never overwrite one. The store checks the body's checksum.
 
         `write_id` is stored with the object. When the store says that the key exists, the adapter
         reads it back: if it carries this `write_id`, an earlier attempt of this very write had
         landed and its answer was lost, so the PUT counts as landed, once.
 
+        `crc` is the CRC32 of what the caller has checked, if it has: other bytes are not stored.
+
         Raises:
+            UnavailableError: nothing was stored.
             AlreadyExistsError: another write holds the key.
             UnknownOutcomeError: no answer, and reading back gave none either.
         """

@@ -33,9 +33,9 @@ def answering(store: ObjectStore, policy: ReadPolicy) -> ObjectStore:
 class _Nothing:
     """The bucket of a reader that may not ask it."""
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         """Refuse, as everything here."""
-        del body, write_id
+        del body, write_id, crc
         _refuse(key)
 
     def get(self, key: str, start: int, end: int) -> Buffer:

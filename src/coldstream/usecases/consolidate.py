@@ -92,6 +92,7 @@ def consolidate(
     cursor: int = 0,
     dry_run: bool = False,
     time_left: Callable[[], bool] = lambda: True,
+    read_whole: int = 0,
 ) -> Consolidation:
     """One step over the stream's fragments, from the one that contains offset `cursor` on.
 
@@ -105,11 +106,13 @@ def consolidate(
         cursor: of the step before.
         dry_run: say what would become one, but write nothing.
         time_left: whether there is time for another new fragment.
+        read_whole: a new fragment with up to so many bytes of data is read, checked and PUT whole;
+            of a larger one, what is large enough is copied inside S3.
 
     Raises:
         As `amend`; damage of single fragments is told in the result instead.
     """
-    step = _ConsolidateStep(context, composer, stream, target_size, branching, pause)
+    step = _ConsolidateStep(context, composer, stream, target_size, branching, pause, read_whole)
     return step.run(cursor, dry_run, time_left)
 
 
@@ -122,6 +125,7 @@ class _ConsolidateStep:
         target_size: int,
         branching: int,
         pause: Callable[[int], None],
+        read_whole: int,
     ) -> None:
         self._context = context
         self._composer = composer
@@ -129,6 +133,7 @@ class _ConsolidateStep:
         self._target = target_size
         self._branching = branching
         self._pause = pause
+        self._read_whole = read_whole
         self.report = Consolidation(stream)
 
     def run(self, cursor: int, dry_run: bool, time_left: Callable[[], bool]) -> Consolidation:
@@ -203,9 +208,13 @@ class _ConsolidateStep:
             index = merged_index((i.trailer, [i[n] for n in range(len(i))]) for i in indexes)
             trailer = merged_trailer([piece.trailer for piece in pieces], index)
             tail = INDEX_HEADER + index + trailer.encode()
-            plans = layout([p.trailer.data_size for p in pieces], min_part=MIN_PART_BYTES)
+            plans = layout(
+                [piece.trailer.data_size for piece in pieces],
+                min_part=MIN_PART_BYTES,
+                read_whole=self._read_whole,
+            )
             parts = [self._part(plan, pieces, pool) for plan in plans[:-1]]
-            last = BytesPart(self._joined(plans[-1], pieces, pool) + tail)
+            last = BytesPart(self._joined(plans[-1], pieces, pool, tail))
         uid = self._context.new_uid()
         key = DataKey(self._stream, trailer.first_offset, trailer.next_offset, trailer.epoch, uid)
         path = key.path(self._context.prefix)
@@ -243,8 +252,12 @@ class _ConsolidateStep:
         span = plan.spans[0]
         return CopyPart(self._path(pieces[span.piece].entry), span.start, span.end)
 
-    def _joined(self, plan: PartPlan, pieces: Sequence[SmallFragment], pool: Executor) -> bytes:
-        return b"".join(pool.map(lambda span: self._read(span, pieces), plan.spans))
+    def _joined(
+        self, plan: PartPlan, pieces: Sequence[SmallFragment], pool: Executor, tail: bytes = b""
+    ) -> bytes:
+        """What a part holds, and then `tail`."""
+        read = list(pool.map(lambda span: self._read(span, pieces), plan.spans))
+        return b"".join([*read, tail])  # one copy, of up to READ_WHOLE bytes
 
     def _read(self, span: CopySpan, pieces: Sequence[SmallFragment]) -> bytes:
         piece = pieces[span.piece]

@@ -94,6 +94,17 @@ def test_a_put_arrives_whole_with_its_checksum_and_its_condition(serve: Serve) -
     assert "expect" not in request.headers
 
 
+def test_s3_gets_the_checksum_of_what_was_checked_whatever_the_body_is_by_now(
+    serve: Serve,
+) -> None:
+    server = serve(polite)
+
+    store_at(server).put("key", b"changed", write_id="1", crc=crc32(b"checked"))
+
+    told = base64.b64decode(server.requests[0].headers["x-amz-checksum-crc32"])
+    assert int.from_bytes(told, "big") == crc32(b"checked")
+
+
 def test_a_connection_serves_many_puts(serve: Serve) -> None:
     server = serve(polite)
     store = store_at(server)

@@ -233,11 +233,11 @@ class DyingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def put(self, key: str, body: Any, *, write_id: str) -> None:
+    def put(self, key: str, body: Any, *, write_id: str, crc: int | None = None) -> None:
         self._puts -= 1
         if self._puts < 0 or (self._puts == 0 and not self._after):
             raise Dies
-        self._store.put(key, body, write_id=write_id)
+        self._store.put(key, body, write_id=write_id, crc=crc)
         if self._puts == 0:
             raise Dies
 
@@ -437,11 +437,11 @@ class FailingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def put(self, key: str, body: Any, *, write_id: str) -> None:
+    def put(self, key: str, body: Any, *, write_id: str, crc: int | None = None) -> None:
         if key.endswith(".fragment") and self._failures > 0:
             self._failures -= 1
             raise UnavailableError("no answer", key=key)
-        self._store.put(key, body, write_id=write_id)
+        self._store.put(key, body, write_id=write_id, crc=crc)
 
 
 def test_a_store_that_does_not_answer_at_first_delays_and_loses_nothing(site: Site) -> None:

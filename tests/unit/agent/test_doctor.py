@@ -203,8 +203,8 @@ class Bucket(MemoryObjectStore):
         self.catalog = catalog
         self.announces = True
 
-    def put(self, key: str, body: Any, *, write_id: str) -> None:
-        super().put(key, body, write_id=write_id)
+    def put(self, key: str, body: Any, *, write_id: str, crc: int | None = None) -> None:
+        super().put(key, body, write_id=write_id, crc=crc)
         if key.endswith(".fragment") and self.announces:
             stream = key.split("/")[2]
             commit_runs(

@@ -306,11 +306,11 @@ class DyingStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def put(self, key: str, body: Any, *, write_id: str) -> None:
+    def put(self, key: str, body: Any, *, write_id: str, crc: int | None = None) -> None:
         self._puts -= 1
         if self._puts < 0 or (self._puts == 0 and not self._after):
             raise Dies
-        self._store.put(key, body, write_id=write_id)
+        self._store.put(key, body, write_id=write_id, crc=crc)
         if self._puts == 0:
             raise Dies
 
@@ -351,15 +351,15 @@ class Meddling:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 
-    def put(self, key: str, body: Any, *, write_id: str) -> None:
+    def put(self, key: str, body: Any, *, write_id: str, crc: int | None = None) -> None:
         if key.endswith(".hole"):
             happens, self.happens = self.happens, lambda: None
             happens()
             if self.fails:
                 self.fails = False
-                self.store.put(key, body, write_id=write_id)
+                self.store.put(key, body, write_id=write_id, crc=crc)
                 raise UnavailableError("no answer", key=key)
-        self.store.put(key, body, write_id=write_id)
+        self.store.put(key, body, write_id=write_id, crc=crc)
 
 
 def test_a_fragment_that_lands_just_before_the_hole_wins(site: Site) -> None:

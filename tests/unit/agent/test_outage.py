@@ -97,11 +97,11 @@ class Brittle:
         self._store, self.most = store, most
         self.cut_short: list[int] = []
 
-    def put(self, key: str, body: Any, *, write_id: str) -> None:
+    def put(self, key: str, body: Any, *, write_id: str, crc: int | None = None) -> None:
         if "/data/" in key and len(body) > self.most:
             self.cut_short.append(len(body))
             raise CutShortError("reset", key=key, sent=self.most)
-        self._store.put(key, body, write_id=write_id)
+        self._store.put(key, body, write_id=write_id, crc=crc)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)

@@ -310,11 +310,11 @@ def test_a_forged_twin_of_what_the_agent_uploads_is_told_at_the_next_look_and_un
     forged = twin(200, 210, body=b"forged")
     put = site.store.put
 
-    def first_the_thief(key: str, data: Any, *, write_id: str) -> None:
+    def first_the_thief(key: str, data: Any, **more: Any) -> None:
         if f"/{200:020d}-" in key and forged.path("rabbitmq/") not in site.store.objects:
             put(forged.path("rabbitmq/"), forged.data, write_id="thief")
             commit_runs(site.context(), STREAM, pause=no_pause)
-        put(key, data, write_id=write_id)
+        put(key, data, **more)
 
     site.store.put = first_the_thief  # type: ignore[method-assign]
     errors: list[Any] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.agent.log import StreamLog
-from coldstream.agent.upload import BufferPool, FragmentNumbers, fragment_size, upload
+from coldstream.agent.upload import BufferPool, FragmentNumbers, fragment_size, memory, upload
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import (
     HEADER,
@@ -212,6 +213,23 @@ def test_a_damaged_filter_is_not_told_by_the_crc_of_the_data() -> None:
 # Buffers and numbers.
 
 
+def test_the_store_gets_the_crc_of_the_very_bytes_that_were_checked(tmp_path: Path) -> None:
+    class Seen(MemoryObjectStore):
+        crc: int | None = None
+
+        def put(self, key: str, body: Any, *, write_id: str, crc: int | None = None) -> None:
+            self.crc = crc
+            super().put(key, body, write_id=write_id, crc=crc)
+
+    log, store = written(tmp_path, [plain(0), plain(10), plain(20)]), Seen()
+    (piece,) = slices(log)
+    buffer = bytearray(fragment_size(piece) + 9)
+    upload(store, log, piece, PLACEMENT, prefix="rabbitmq/", uid=5, buffer=buffer)
+
+    (body,) = store.objects.values()
+    assert store.crc == zlib.crc32(body)
+
+
 def test_buffers_are_bounded_by_the_budget_and_used_again() -> None:
     pool = BufferPool(100, threading.Condition())
     never, now = lambda: False, lambda: True
@@ -256,3 +274,19 @@ def test_fragments_are_numbered_within_their_segment() -> None:
     numbers = FragmentNumbers()
 
     assert [numbers.next(segment) for segment in (0, 0, 7, 7, 7, 9)] == [0, 1, 0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("size", [1, 4 * 2**20 - 1, 4 * 2**20, 9 * 2**20 + 7])
+def test_fresh_memory_is_empty_and_can_be_written_whatever_its_size(size: int) -> None:
+    made = memory(size)
+
+    view = memoryview(made)
+    assert len(made) == len(view) == size
+    assert not any(view[:: max(1, size // 1000)])
+    view[-1] = 7
+    assert view[-1] == 7
+
+
+def test_memory_that_the_kernel_does_not_give_is_short_memory() -> None:
+    with pytest.raises(MemoryError):
+        memory(2**60)

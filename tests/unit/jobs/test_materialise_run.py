@@ -71,9 +71,9 @@ class Store(MemoryObjectStore):
         super().__init__()
         self.clock = Clock()
 
-    def put(self, key: str, body: Any, *, write_id: str) -> None:
+    def put(self, key: str, body: Any, *, write_id: str, crc: int | None = None) -> None:
         self.clock.tick()
-        super().put(key, body, write_id=write_id)
+        super().put(key, body, write_id=write_id, crc=crc)
         self.clock.tick()
 
     def save(self, path: str, content: IO[bytes], size: int) -> None:

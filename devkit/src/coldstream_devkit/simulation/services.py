@@ -61,13 +61,13 @@ class SimStore:
         self._deleted = deleted
         self._edge = edge
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         data = bytes(body)
         self._before_put(key)
 
         def effect() -> None:
             known = key in self.inner.objects
-            self.inner.put(key, data, write_id=write_id)
+            self.inner.put(key, data, write_id=write_id, crc=crc)
             if not known:
                 self._net.scheduler.say(f"PUT {_short(key)}")
                 self._created(key)

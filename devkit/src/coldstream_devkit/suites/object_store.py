@@ -17,11 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from coldstream.crc import crc32
 from coldstream.errors import (
     AlreadyExistsError,
     ConflictError,
     CorruptDataError,
     NotFoundError,
+    UnavailableError,
     UnknownOutcomeError,
 )
 from coldstream.ports import ObjectStore
@@ -104,6 +106,17 @@ class ObjectStoreSuite(StoreFixtures):
 
         assert [each.key for each in store.list(prefix)] == [f"{prefix}a"]
         assert store.get_all(f"{prefix}a", limit=10) == b"same"
+
+    def test_bytes_that_are_not_those_that_were_checked_are_not_stored(
+        self, store: ObjectStore, prefix: str
+    ) -> None:
+        store.put(f"{prefix}good", b"checked", write_id="one", crc=crc32(b"checked"))
+
+        with pytest.raises((UnavailableError, UnknownOutcomeError)):
+            store.put(f"{prefix}bad", b"changed", write_id="one", crc=crc32(b"checked"))
+
+        assert [each.key for each in store.list(prefix)] == [f"{prefix}good"]
+        assert store.get_all(f"{prefix}good", limit=10) == b"checked"
 
     def test_an_own_write_is_recognised_when_the_object_is_empty(
         self, store: ObjectStore, prefix: str

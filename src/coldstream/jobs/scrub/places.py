@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from coldstream.adapters.bodies import check_body
 from coldstream.errors import (
     AlreadyExistsError,
     CorruptDataError,
@@ -18,7 +19,7 @@ from coldstream.ports import ObjectInfo
 class StateStore(Protocol):
     """What keeping a state needs of an object store; see `ports.ObjectStore`."""
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         """Create an object; never overwrite one."""
         ...
 
@@ -41,8 +42,9 @@ class FileStore:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def put(self, key: str, body: Buffer, *, write_id: str) -> None:
+    def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         """Create a file; see `ports.ObjectStore.put`."""
+        check_body(key, body, crc)
         path = self._root / key
         part = path.with_name(f"{path.name}.{write_id}.part")
         try:
