@@ -40,6 +40,7 @@ class Uploads:
         agent_cpu: of the agent's process in that time.
         plain_cpu: of the process with the plain PUTs.
         check_cpu: to read and check the same files, which the agent does in its own.
+        start_cpu: of the agent's process before that time.
         memory: the most that an agent had resident.
     """
 
@@ -49,6 +50,7 @@ class Uploads:
     agent_cpu: list[float] = field(default_factory=list)
     plain_cpu: list[float] = field(default_factory=list)
     check_cpu: list[float] = field(default_factory=list)
+    start_cpu: list[float] = field(default_factory=list)
     memory: int = 0
 
     def per_gigabyte(self, seconds: Sequence[float]) -> float:
@@ -119,6 +121,7 @@ def _agent(
         ended = max(at for at, key, _ in seen.puts if key.endswith(FRAGMENT_SUFFIX))
         found.agent.append(ended - began)
         found.agent_cpu.append(agent.cpu_at(ended) - agent.cpu_at(began))
+        found.start_cpu.append(agent.cpu_at(began))
         found.memory = max(found.memory, agent.peak)
 
 

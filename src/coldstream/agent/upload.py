@@ -2,14 +2,12 @@
 
 The data goes from the page cache into one buffer by `preadv`, is checked there, and leaves from
 there: it is never copied inside Python. Buffers are used again, because fresh pages cost as much
-as the checksums; the kernel is asked for huge ones.
+as the checksums.
 """
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,28 +26,6 @@ from coldstream.soundness import chunks as soundness
 from coldstream.soundness.chunks import FRAGMENT_INDEX_DTYPE, Records
 from coldstream.soundness.findings import FindingKind
 
-Memory = bytearray | mmap.mmap
-#: From this size on, in bytes, memory comes from the kernel in huge pages.
-_HUGE = 4 * 2**20
-
-
-def memory(size: int) -> Memory:
-    """Fresh memory of `size` bytes, all 0, at least 1.
-
-    Raises:
-        MemoryError: there is none.
-    """
-    if size < _HUGE:
-        return bytearray(size)
-    try:  # private: the kernel has huge pages for no other kind
-        made = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError as exc:
-        raise MemoryError(f"no {size} bytes of memory: {exc}") from exc
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without them
-            made.madvise(mmap.MADV_HUGEPAGE)
-    return made
-
 
 class BufferPool:
     """Buffers of one size class, bounded by a budget of bytes for the whole process.
@@ -62,10 +38,10 @@ class BufferPool:
     def __init__(self, budget: int, changed: Condition) -> None:
         self._budget = budget
         self._used = 0
-        self._free: list[Memory] = []
+        self._free: list[bytearray] = []
         self._changed = changed
 
-    def take(self, size: int, *, stop: Callable[[], bool]) -> Memory | None:
+    def take(self, size: int, *, stop: Callable[[], bool]) -> bytearray | None:
         """A buffer of at least `size` bytes, waiting for one; None once `stop` says so.
 
         A buffer larger than the whole budget is given out alone, so that one oversized chunk can
@@ -81,13 +57,13 @@ class BufferPool:
                 while self._free and self._used + size > self._budget:
                     self._used -= len(self._free.pop())
                 if self._used + size <= self._budget or self._used == 0:
-                    made = memory(size)  # counted only once it is there: memory may be short
+                    made = bytearray(size)  # counted only once it is there: memory may be short
                     self._used += size
                     return made
                 self._changed.wait(0.2)
         return None
 
-    def give_back(self, buffer: Memory) -> None:
+    def give_back(self, buffer: bytearray) -> None:
         """Return a buffer that nothing refers to any more."""
         with self._changed:
             if self._used > self._budget:
@@ -151,7 +127,7 @@ def upload(
     *,
     prefix: str,
     uid: int,
-    buffer: Memory,
+    buffer: bytearray,
 ) -> Uploaded:
     """Read `piece` into `buffer`, check every chunk of it, and PUT it under a new key.
 

@@ -130,6 +130,8 @@ for _more in entry_points(group="coldstream.commands"):
 def main() -> None:
     """Entry point."""
     _open_closed()
+    # numpy would start a thread for each core that spins for a moment; nothing here multiplies.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A locale that lacks a character of a queue's name is no reason to fail.

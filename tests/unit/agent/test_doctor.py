@@ -301,7 +301,7 @@ def test_an_upload_that_is_refused_names_the_policy(
 ) -> None:
     put = context.store.put
 
-    def refuse(key: str, body: Any, *, write_id: str) -> None:
+    def refuse(key: str, body: Any, *, write_id: str, crc: int | None = None) -> None:
         if key.endswith(".fragment"):
             raise PermissionDeniedError("S3 refused the request: AccessDenied", key=key)
         put(key, body, write_id=write_id)

@@ -13,7 +13,7 @@ import pytest
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.agent.log import StreamLog
-from coldstream.agent.upload import BufferPool, FragmentNumbers, fragment_size, memory, upload
+from coldstream.agent.upload import BufferPool, FragmentNumbers, fragment_size, upload
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import (
     HEADER,
@@ -274,19 +274,3 @@ def test_fragments_are_numbered_within_their_segment() -> None:
     numbers = FragmentNumbers()
 
     assert [numbers.next(segment) for segment in (0, 0, 7, 7, 7, 9)] == [0, 1, 0, 1, 2, 0]
-
-
-@pytest.mark.parametrize("size", [1, 4 * 2**20 - 1, 4 * 2**20, 9 * 2**20 + 7])
-def test_fresh_memory_is_empty_and_can_be_written_whatever_its_size(size: int) -> None:
-    made = memory(size)
-
-    view = memoryview(made)
-    assert len(made) == len(view) == size
-    assert not any(view[:: max(1, size // 1000)])
-    view[-1] = 7
-    assert view[-1] == 7
-
-
-def test_memory_that_the_kernel_does_not_give_is_short_memory() -> None:
-    with pytest.raises(MemoryError):
-        memory(2**60)
