@@ -19,7 +19,7 @@ from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
 MIN_PIECES = 8
 #: Data up to this size, in bytes, is cheaper to read and PUT near the bucket than to compose: each
 #: part of a multipart upload is charged like a PUT, which is 0.4 GB-seconds of a function, in which
-#: it reads and writes about 30 MB.
+#: it reads and writes about 30 MB (decision 0053).
 READ_WHOLE = 64 * 2**20
 
 
