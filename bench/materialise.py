@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 ROUNDS = 3
 FRAGMENTS = 8
-GOALS = {"s1k": 1.7, "s100": 1.7, "p100": 3.0}
+GOALS = {"s1k": 3.0, "s100": 4.0, "p100": 4.0}
 BASE = Path("build/bench").resolve()
 _PARTITION = 64 * 2**20
 

@@ -154,8 +154,8 @@ def main() -> None:
             "100b": compare(context(), "__bench_100", "100 B messages", rounds=rounds),
         }
     for name, (loopback, as_s3) in results.items():
-        ratio(f"scrub-{name}", as_s3, ">= 0.9")
-        ratio(f"scrub-{name}-loopback", loopback, ">= 0.9")
+        ratio(f"scrub-{name}", as_s3, ">= 0.95")
+        ratio(f"scrub-{name}-loopback", loopback, ">= 0.95")
 
 
 if __name__ == "__main__":
