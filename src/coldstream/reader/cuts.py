@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import repeat
 
 from coldstream.fragment import HEADER, FragmentIndex
 
@@ -32,9 +30,11 @@ def shared_ranges(
 ) -> Iterator[tuple[int, int]]:
     """As `ranges`, but cut where every other reader of the fragment cuts it, too.
 
-    The fragment has a grid of its own, of ranges of about `unit` bytes from its first chunk on. A
-    larger range is some of them together, and begins where its size, doubled from the unit, may
-    begin: so readers who began anywhere, and have come to their full size, ask for the same ranges.
+    The fragment has a grid of its own: a cell is the chunks that begin within the same `unit`
+    bytes. A range is one cell, or two, four and so on, as its size allows, and begins at a multiple
+    of as many: so readers who began anywhere, and have come to their full size, ask for the same
+    ranges. Whatever the size of chunks, cells have `unit` bytes on average; a range is longer than
+    asked by less than its last chunk.
 
     Args:
         index: of the fragment.
@@ -43,20 +43,11 @@ def shared_ranges(
         sizes: bytes of each range, never less than `unit`.
         unit: bytes.
     """
-    grid = [begin for begin, _ in ranges(index, 0, len(index) - 1, repeat(unit))]
-    at = bisect_right(grid, first) - 1
-    grid.append(len(index))
     while first <= last:
-        size, begin = next(sizes), grid[at]
+        size, cell = next(sizes), index[first].position // unit
         most = 1
-        while at % (2 * most) == 0 and 2 * most * unit <= size:
+        while cell % (2 * most) == 0 and 2 * most * unit <= size:
             most *= 2
-        until = at + 1
-        while until < min(at + most, len(grid) - 1):
-            start, end = index.data_range(begin, grid[until + 1] - 1)
-            if end - start > size:
-                break
-            until += 1
-        at = until
-        yield first, min(grid[at] - 1, last)
-        first = grid[at]
+        end = min(index.chunk_at_position((cell + most) * unit) - 1, last)
+        yield first, end
+        first = end + 1

@@ -363,7 +363,17 @@ def test_readers_from_anywhere_cut_a_fragment_at_the_same_places(length: int) ->
         assert set(cut[8:]) <= set(full)
     for first, last in full:
         begin, end = index.data_range(first, last)
-        assert end - begin <= 8000 or first == last
+        start_of_last, _ = index.data_range(last, last)
+        assert start_of_last - begin < 8000 or first == last, "a range exceeds by its last chunk"
+
+
+@pytest.mark.parametrize("length", [300, 470, 600, 900])
+def test_ranges_are_as_long_as_asked_whatever_the_size_of_chunks(length: int) -> None:
+    index = index_of([length] * 120)
+
+    cut = list(shared_ranges(index, 0, 119, repeat(8000), 1000))
+
+    assert len(cut) <= index.trailer.data_size / 8000 + 1
 
 
 def test_a_range_ends_where_the_read_ends() -> None:
