@@ -82,7 +82,10 @@ class _Kept:
         except BaseException:
             self.promise.cancel()
             raise
-        self.job.add_done_callback(lambda job: self.promise.cancel() if job.cancelled() else None)
+        # Of the promise alone: a job keeps what is called at its end, and must not keep this one,
+        # or only the garbage collector would give the range's memory back.
+        promise = self.promise
+        self.job.add_done_callback(lambda job: promise.cancel() if job.cancelled() else None)
 
     def _run(self) -> None:
         try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -205,6 +207,33 @@ class Never(Executor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         self.taken.append(Future())
         return self.taken[-1]
+
+
+class Value:
+    """A result whose end can be seen, and that comes when it may."""
+
+    def __init__(self, when: threading.Event) -> None:
+        when.wait(30)
+
+
+def test_what_was_given_back_goes_at_once_and_not_when_garbage_is_collected() -> None:
+    place, other = two_places(SharedRanges.of(MemoryBudget()))
+    other.leave()
+    leased = threading.Event()
+    gc.disable()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            lease = place.lease(fetch(lambda: Value(leased)), pool, needed=True)
+            leased.set()
+            assert lease is not None
+            seen = weakref.ref(lease.result())
+            place.move(1000)
+            lease.release()
+            del lease
+        # Its thread has let go of it, too.
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_who_waits_for_the_get_of_a_reader_that_has_gone_sends_it_himself(pool: Executor) -> None:
