@@ -1,5 +1,6 @@
-/* Messages of RabbitMQ streams to Arrow columns: the two loops that Python is too slow for.
+/* The loops over bytes of RabbitMQ streams that Python is too slow for.
  *
+ *   check    computes the CRCs of some chunks, and the one over all of their bytes
  *   walk     finds where each message of some chunks begins and how long it is
  *   columns  decodes messages, AMQP 1.0 or plain bytes, into the buffers of Arrow arrays
  *
@@ -15,6 +16,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "crc.h"
+
 #define EXPORT __attribute__((visibility("default")))
 #define INT32_LIMIT 0x7fffffffLL
 
@@ -26,6 +29,45 @@ static inline uint64_t be64(const uint8_t *p) { return (uint64_t)be32(p) << 32 |
 
 /* Bumped with every change of a signature or a struct; the loader compares it. */
 EXPORT int32_t coldstream_kernel_abi(void) { return 3; }
+
+/* ---- check ----------------------------------------------------------------------------------- */
+
+struct check {
+    const uint8_t *data;
+    const int64_t *bounds;        /* positions in data: of each chunk, and after the last one */
+    const int64_t *begin, *end;   /* of the bytes that each chunk's CRC is of, within its bounds */
+    const int64_t *expected;      /* CRCs */
+    int64_t chunks;
+    int64_t good;                 /* comes out: chunks before the first whose CRC is another one */
+    int64_t crc;                  /* comes out: over all bytes of these */
+};
+
+/* Smaller than this, a second look at bytes is cheaper than joining two CRCs. */
+enum { CHECK_JOINED = 1 << 15 };
+
+/* Every chunk before the first that does not hold; 0 if this processor cannot. */
+EXPORT int32_t coldstream_check(struct check *c) {
+    int ability = crc_ability();
+    if (ability == CRC_NONE) return 0;
+    uint32_t all = 0, power = 0;
+    int64_t power_of = -1;        /* most chunks are as large as the one before */
+    for (c->good = 0; c->good < c->chunks; c->good++) {
+        int64_t i = c->good, from = c->bounds[i], begin = c->begin[i], end = c->end[i];
+        int64_t until = c->bounds[i + 1];
+        uint32_t crc = crc_of(ability, 0, c->data + begin, end - begin);
+        if ((int64_t)crc != c->expected[i]) break;
+        if (end - begin < CHECK_JOINED || (end - begin) >> 32) {
+            all = crc_of(ability, all, c->data + from, until - from);
+            continue;
+        }
+        all = crc_of(ability, all, c->data + from, begin - from);
+        if (power_of != end - begin) power = crc_power(power_of = end - begin);
+        all = crc_times(power, all) ^ crc; /* CRC(A B) = CRC(A) * x^(8 * size of B) + CRC(B) */
+        all = crc_of(ability, all, c->data + end, until - end);
+    }
+    c->crc = all;
+    return 1;
+}
 
 /* ---- walk ------------------------------------------------------------------------------------ */
 

@@ -1,7 +1,7 @@
-"""The compiled loops of `coldstream.columns`, by ctypes: one shared library, no Python ABI.
+"""The compiled loops of coldstream, by ctypes: one shared library, no Python ABI.
 
-`kernel.c` says what they do; `coldstream.columns.decode` is the only one that calls them. Addresses
-go in as integers, so whoever calls keeps the buffers alive.
+`kernel.c` says what they do; `coldstream.columns.decode` and `coldstream.soundness` call them.
+Addresses go in as integers, so whoever calls keeps the buffers alive.
 """
 
 from __future__ import annotations
@@ -46,6 +46,21 @@ PROPERTY_FIELDS = (
 
 #: The fields of `header` in the order of the array `headers`.
 HEADER_FIELDS = ("durable", "priority", "ttl", "first_acquirer", "delivery_count")
+
+
+class Check(Structure):
+    """`struct check`."""
+
+    _fields_ = (
+        ("data", c_void_p),
+        ("bounds", c_void_p),
+        ("begin", c_void_p),
+        ("end", c_void_p),
+        ("expected", c_void_p),
+        ("chunks", c_int64),
+        ("good", c_int64),
+        ("crc", c_int64),
+    )
 
 
 class Walk(Structure):
@@ -144,6 +159,8 @@ def library() -> ctypes.CDLL:
         raise ImportError(f"{path} cannot be loaded: {exc}") from exc
     if loaded.coldstream_kernel_abi() != ABI:
         raise ImportError(f"{path} is not of this release")
+    loaded.coldstream_check.argtypes = (POINTER(Check),)
+    loaded.coldstream_check.restype = c_int32
     loaded.coldstream_walk.argtypes = (POINTER(Walk),)
     loaded.coldstream_walk.restype = c_int32
     loaded.coldstream_columns.argtypes = (POINTER(Columns),)

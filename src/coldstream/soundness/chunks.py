@@ -17,7 +17,6 @@ from operator import ne
 import numpy as np
 from numpy.typing import NDArray
 
-from coldstream.crc import crc32
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import INDEX_HEADER, Buffer, FragmentIndex
 from coldstream.osiris.bloom import MIN_BLOOM_SIZE
@@ -31,6 +30,7 @@ from coldstream.osiris.chunk import (
 )
 from coldstream.osiris.headers import CHUNK_DTYPE
 from coldstream.soundness import chunk as one
+from coldstream.soundness.crcs import check_crcs
 from coldstream.soundness.entries import count_records
 from coldstream.soundness.findings import Fault, FindingKind
 
@@ -42,7 +42,6 @@ _USER = int(ChunkType.USER)
 _LAST_TYPE = int(ChunkType.TRACKING_SNAPSHOT)
 
 _HEADER_BYTES = np.arange(CHUNK_HEADER_SIZE)
-_CACHED_BYTES = 128 * 2**10
 _NOTHING = np.zeros(1, "V3")[0]
 #: An index record of a fragment.
 FRAGMENT_INDEX_DTYPE = np.dtype([("chunk_id", ">u8"), ("timestamp", ">i8"), ("position", ">u4")])
@@ -173,7 +172,7 @@ def check_chunks(data: memoryview, records: Records, first: int, last: int) -> C
     headers = raw[starts + _HEADER_BYTES].view(CHUNK_DTYPE)[:, 0]
     agree = _agree(headers, records, first, last)
     good = len(headers) if agree.all() else int(agree.argmin())
-    good, crc = _check_crcs(data, headers[:good], bounds)
+    good, crc = check_crcs(data, headers[:good], positions[: good + 1])
     if good == len(headers):
         return Checked(data, headers, bounds, crc)
     return _until(Checked(data, headers, bounds), records, first, good)
@@ -272,26 +271,6 @@ def _epochs_hold(
     if last + 1 == len(records.timestamps):
         hold[-1] &= epochs[-1] == highest
     return hold
-
-
-def _check_crcs(data: memoryview, headers: NDArray[np.void], bounds: list[int]) -> tuple[int, int]:
-    """Number of chunks before the first whose CRC is wrong, and the CRC over all bytes of these.
-
-    The second CRC follows the first closely, while the bytes are still in the processor's cache.
-    """
-    starts = headers["bloom_size"].astype(np.int64) + CHUNK_HEADER_SIZE
-    sizes, expected = headers["data_size"].tolist(), headers["crc"].tolist()
-    of_all = done = 0
-    number = -1
-    for number, (begin, start, size, crc) in enumerate(
-        zip(bounds, starts.tolist(), sizes, expected, strict=False)
-    ):
-        at = begin + start
-        if begin - done >= _CACHED_BYTES:
-            of_all, done = crc32(data[done:begin], of_all), begin
-        if crc32(data[at : at + size]) != crc:
-            return number, of_all
-    return number + 1, crc32(data[done : bounds[number + 1]], of_all)
 
 
 def _fault(checked: Checked, records: Records, first: int, number: int) -> Fault:

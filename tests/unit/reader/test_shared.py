@@ -391,7 +391,7 @@ def test_readers_from_anywhere_cut_a_fragment_at_the_same_places(length: int) ->
         assert [n for first, last in cut for n in range(first, last + 1)] == [*range(start, 120)]
         assert set(cut[8:]) <= set(full)
     for first, last in full:
-        begin, end = index.data_range(first, last)
+        begin, _ = index.data_range(first, last)
         start_of_last, _ = index.data_range(last, last)
         assert start_of_last - begin < 8000 or first == last, "a range exceeds by its last chunk"
 

@@ -1,0 +1,85 @@
+"""The CRCs of many chunks are the same by the kernel and by zlib, wherever one is wrong."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from coldstream.osiris.chunk import CHUNK_HEADER_SIZE
+from coldstream.osiris.headers import CHUNK_DTYPE
+from coldstream.soundness import crcs
+from coldstream.soundness.crcs import check_crcs
+
+SIZES = (0, 1, 15, 16, 17, 63, 64, 255, 256, 257, 1000, 32_767, 32_768, 100_003)
+
+
+@pytest.fixture(params=["kernel", "zlib"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "zlib":
+        monkeypatch.setattr(crcs, "_kernel", None)
+    elif crcs._kernel is None:
+        pytest.skip("no kernel that can, here")
+
+
+def chunks(rng: random.Random) -> tuple[bytearray, NDArray[np.void], NDArray[np.int64]]:
+    """Bytes, headers and positions of some chunks with filters and trailers."""
+    data, positions, rows = bytearray(), [0], []
+    for _ in range(rng.randrange(1, 8)):
+        bloom, size, trailer = rng.choice((0, 16, 255)), rng.choice(SIZES), rng.choice((0, 40))
+        begin = len(data) + CHUNK_HEADER_SIZE + bloom
+        data += rng.randbytes(CHUNK_HEADER_SIZE + bloom + size + trailer)
+        positions.append(len(data))
+        rows.append((bloom, size, zlib.crc32(data[begin : begin + size])))
+    headers = np.zeros(len(rows), CHUNK_DTYPE)
+    for name, values in zip(
+        ("bloom_size", "data_size", "crc"), zip(*rows, strict=True), strict=True
+    ):
+        headers[name] = values
+    return data, headers, np.array(positions, np.int64)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.usefixtures("way")
+def test_sound_chunks_hold_and_the_crc_over_all_of_them_is_that_of_their_bytes(seed: int) -> None:
+    data, headers, positions = chunks(random.Random(seed))
+
+    assert check_crcs(memoryview(data), headers, positions) == (len(headers), zlib.crc32(data))
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.usefixtures("way")
+def test_the_first_chunk_with_a_flipped_bit_is_found(seed: int) -> None:
+    rng = random.Random(seed)
+    data, headers, positions = chunks(rng)
+    filled = np.flatnonzero(headers["data_size"]).tolist()
+    if not filled:
+        return
+    hit = rng.choice(filled)
+    begin = int(positions[hit]) + CHUNK_HEADER_SIZE + int(headers["bloom_size"][hit])
+    data[begin + rng.randrange(int(headers["data_size"][hit]))] ^= 1 << rng.randrange(8)
+
+    assert check_crcs(memoryview(data), headers, positions)[0] == hit
+
+
+@pytest.mark.parametrize("missing", [1, 39, 41, 1000])
+@pytest.mark.usefixtures("way")
+def test_a_chunk_that_was_cut_off_is_not_sound_and_nothing_behind_it_is_read(missing: int) -> None:
+    data, headers, positions = chunks(random.Random(6))
+    headers, positions = headers[-1:], positions[-2:] - positions[-2]
+    headers["bloom_size"], headers["data_size"] = 0, positions[1] - CHUNK_HEADER_SIZE
+    headers["crc"] = zlib.crc32(data[-int(positions[1]) :][CHUNK_HEADER_SIZE:])
+    whole = memoryview(bytes(data[-int(positions[1]) :]))
+
+    assert check_crcs(whole, headers, positions) == (1, zlib.crc32(whole))
+    assert check_crcs(whole[:-missing], headers, positions)[0] == 0
+
+
+@pytest.mark.usefixtures("way")
+def test_of_no_chunks_nothing_is_wrong() -> None:
+    nothing = np.zeros(0, CHUNK_DTYPE)
+
+    assert check_crcs(memoryview(b"left"), nothing, np.zeros(1, np.int64)) == (0, 0)
