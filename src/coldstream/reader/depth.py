@@ -14,8 +14,10 @@ _WORTH = 1.15
 _SETTLED_ROUNDS = 32
 #: A consumer that waited for fewer of its results than this has no use for more.
 _WAITED = 0.25
-#: GETs that a read has after its first few results, before anything is measured.
+#: GETs that a read has after its first two results, before anything is measured.
 AT_ONCE = 8
+#: How fast it comes to them: whoever takes a second result goes on, and each step is a round trip.
+_RISE = 4
 
 
 class Depth:
@@ -43,7 +45,7 @@ class Depth:
             waited: whether it was still under way when it was asked for.
         """
         if self.now < min(AT_ONCE, self._most):
-            self.now = min(2 * self.now, AT_ONCE, self._most)
+            self.now = min(_RISE * self.now, AT_ONCE, self._most)
             self._restart(now)
             return
         self._size += size or 1  # of things without a size, their number counts
