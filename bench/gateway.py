@@ -4,10 +4,14 @@ The same 300 MB of 1 KB messages. Plain: every byte of the objects in ranges by 
 once. The gateway and the broker are processes of their own; the reader counts the bytes of frames
 and looks at none, gives credit back as clients do, and is the same for both. What the gateway reads
 lies wholly in S3. Where rabbitmq-server is not installed, there is no broker to compare with.
+
+On a machine of few processors S3 server, gateway and reader take turns, so the first two ratios
+have a bound there: that of a relay (`bench.relay`) which only GETs and sends.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import statistics
@@ -21,8 +25,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from bench.read import RANGE, plain
+from bench.relay import Range, relay, signed
 from bench.report import megabytes_per_second, quick, ratio
 from bench.site import MESSAGE_SIZE, MESSAGES, context, site, stream, tier
+from coldstream import names
 from coldstream.broker.frames import Key, OffsetType, binary, frame, string, subscribe
 from coldstream.remote.roots import load
 from coldstream_devkit.broker import BrokerNode, free_ports
@@ -45,6 +51,9 @@ class RawReader:
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._kept = memoryview(bytearray(_BLOCK))
+
+    def log_in(self) -> None:
+        """Open the virtual host /."""
         correlation = struct.pack(">I", 1)
         for key, body in (
             (Key.PEER_PROPERTIES, struct.pack(">i", 0)),
@@ -165,16 +174,30 @@ def _wait_for(port: int) -> None:
     raise TimeoutError(f"nobody listens at port {port}")
 
 
-def through(port: int, name: str, size: int) -> float:
-    """Seconds of one read."""
+def through(port: int, name: str, size: int, *, relayed: bool = False) -> float:
+    """Seconds of one read; a relay knows nobody, and takes whatever is said for a subscription."""
     with closing(RawReader(port)) as reader:
+        if not relayed:
+            reader.log_in()
         return reader.read(name, size)
+
+
+def ranges(keys: list[tuple[str, int]]) -> list[Range]:
+    """The same ranges as of `plain`, for a relay."""
+    bucket = f"{os.environ['AWS_ENDPOINT_URL']}/{os.environ[names.ENV_BUCKET]}"
+    return [
+        each
+        for key, size in keys
+        for each in signed(
+            f"{bucket}/{key}", ((at, min(at + RANGE, size)) for at in range(0, size, RANGE))
+        )
+    ]
 
 
 def main() -> None:
     share, rounds = (20, 1) if quick(__doc__) else (1, ROUNDS)
     messages = MESSAGES // share
-    seconds: dict[str, list[float]] = {"plain": [], "gateway": [], "broker": []}
+    seconds: dict[str, list[float]] = {"plain": [], "gateway": [], "relay": [], "broker": []}
     with site() as work, broker(messages) as beside:
         stream(work / "data", STREAM, messages=messages)
         there = context()
@@ -182,10 +205,11 @@ def main() -> None:
         root = load(context(), STREAM).root
         keys = [(e.data_key(STREAM).path(there.prefix), e.size) for e in root.entries]
         size = messages * (MESSAGE_SIZE + 4)
-        with gateway(work) as port:
+        with gateway(work) as port, relay(ranges(keys)) as least:
             for _ in range(rounds):
                 seconds["plain"].append(plain(keys, 4))
                 seconds["gateway"].append(through(port, STREAM, size))
+                seconds["relay"].append(through(least, STREAM, size, relayed=True))
                 if beside is not None:
                     seconds["broker"].append(through(*beside))
     print(f"{size / 1e6:.0f} MB of messages, {rounds} rounds in turn, median (range)")
