@@ -31,6 +31,10 @@ def test_a_read_soon_has_as_many_gets_under_way_as_fill_the_link(most: float) ->
     assert settled * 31e6 <= 2.3 * most, "more would only hold memory"
 
 
+def test_a_read_has_its_first_gets_under_way_two_results_after_its_first() -> None:
+    assert link(Depth(64), gets=2, per_get=1e6, most=1e9)[-1] == AT_ONCE
+
+
 def test_a_slow_consumer_gets_no_more_than_it_begins_with() -> None:
     assert max(link(Depth(64), gets=400, per_get=40e6, most=1e9, consumer=100e6)) == AT_ONCE
 
