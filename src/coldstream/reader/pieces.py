@@ -28,6 +28,8 @@ from coldstream.reader.prefetch import Ticket, in_order, started, workers
 from coldstream.reader.shared import Place
 
 _OPEN_AHEAD = 2
+#: Ranges that are asked for before anything that only later ones need.
+_RANGES_FIRST = 3
 
 
 def pieces(
@@ -137,11 +139,15 @@ class _Fetches:
                 ahead.append((entry, opening))
 
         look_ahead(1)  # nothing is asked for before what the first chunk needs
+        planned = 0
         while ahead:
             entry, opened = ahead.popleft()
             for fetch in self._of_entry(entry, opened, sizes):
                 yield fetch
-                look_ahead(_OPEN_AHEAD)
+                planned += 1
+                if planned >= _RANGES_FIRST:
+                    look_ahead(_OPEN_AHEAD)
+            look_ahead(1)
         if failed is not None:
             yield Fetch(0, partial(_failed, failed))
 

@@ -12,9 +12,9 @@ from coldstream.errors import CorruptDataError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.outline import MOST, Outline
 from coldstream.plans.retention import RetentionLimits, plan_retention
-from coldstream.reader import First, Last, Next, Offset, Timestamp
+from coldstream.reader import First, Last, Next, Offset, ReaderSettings, Timestamp
 from coldstream.remote.roots import Snapshots
-from tests.support.tier import PREFIX, SMALL
+from tests.support.tier import PREFIX, SMALL, Tier, chunk
 from tests.unit.reader.test_look_up import FRAGMENTS, Stream
 
 END = 4 * FRAGMENTS
@@ -92,6 +92,21 @@ def test_nothing_is_asked_for_before_what_the_first_chunk_needs(stream: Stream) 
         assert before.count("index") == 1
         assert before.count("group") <= 3
         assert before.count("root") == (0 if offset < told(stream) else 1)
+
+
+def test_the_first_three_ranges_are_asked_for_before_what_only_later_fragments_need() -> None:
+    tier = Tier()
+    tier.add("s", [[chunk(n, bytes(300)) for n in range(k, k + 20)] for k in (0, 20, 40)])
+    tier.store = store = Ordered(tier.store)
+    ranges = ReaderSettings(
+        range_size=600, first_range_size=600, pool=lambda _: one_after_another()
+    )
+
+    found = tier.reader("s", ranges).chunks(First())
+    assert sum(1 for _ in found) == 60
+
+    begun = store.asked.index("index")
+    assert store.asked[begun : begun + 5] == ["index", "chunks", "chunks", "chunks", "index"]
 
 
 def one_after_another() -> Executor:
