@@ -160,6 +160,10 @@ def subscribe(
     )
 
 
+_NUMBERS = {code: struct.Struct(">" + code) for code in "bBhHiIqQ"}
+_TOO_EARLY = "a frame of the stream protocol ends too early"
+
+
 class Fields:
     """Reads the fields of one frame, in order; of no use is a peer whose frames are none.
 
@@ -177,8 +181,12 @@ class Fields:
         Raises:
             FrameError: the frame ends before it.
         """
-        size = struct.calcsize(">" + code)
-        return int(struct.unpack(">" + code, self._take(size))[0])
+        layout = _NUMBERS[code]
+        if self._at + layout.size > len(self._data):
+            raise FrameError(_TOO_EARLY)
+        value: int = layout.unpack_from(self._data, self._at)[0]
+        self._at += layout.size
+        return value
 
     def string(self) -> str:
         """A string; "" for none; raises as `number`."""
@@ -211,7 +219,7 @@ class Fields:
 
     def _take(self, size: int) -> bytes:
         if size < 0 or self._at + size > len(self._data):
-            raise FrameError("a frame of the stream protocol ends too early")
+            raise FrameError(_TOO_EARLY)
         data = self._data[self._at : self._at + size]
         self._at += size
         return data

@@ -7,6 +7,7 @@ bounded before it is read.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -158,6 +159,16 @@ _REFUSABLE = (
 _NAMED = (Key.OPEN, Key.STREAM_STATS, Key.PARTITIONS)
 
 
+_CREDIT_KEY = struct.pack(">H", Key.CREDIT)
+_CREDIT = struct.Struct(
+    ">"
+    "2x"  # version
+    "B"  # subscription
+    "H"  # credit
+)
+_CREDIT_SIZE = len(_CREDIT_KEY) + _CREDIT.size
+
+
 def parse(data: bytes) -> AnyRequest:
     """The request in a frame.
 
@@ -167,6 +178,8 @@ def parse(data: bytes) -> AnyRequest:
     Raises:
         FrameError: it ends too early, or claims more than it has.
     """
+    if data.startswith(_CREDIT_KEY) and len(data) == _CREDIT_SIZE:
+        return Credit(*_CREDIT.unpack_from(data, len(_CREDIT_KEY)))  # one for each chunk
     fields = Fields(data)
     number, version = fields.number("H"), fields.number("H")
     if number == Key.TUNE | RESPONSE:
