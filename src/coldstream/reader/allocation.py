@@ -19,11 +19,11 @@ _HEAPS = 2
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep what it freed, up to 128 MiB a heap and in two heaps, to use it again.
+    """Let this process keep what it freed, 128 MiB in each of two heaps, to use it again.
 
-    For programs whose main work is reading, as `coldstream export` and the gateway, before they have
-    many threads: it is a setting of the whole process. Nothing happens, and False is returned,
-    where the C library is not glibc.
+    For programs whose main work is reading, as `coldstream export` and the gateway, before they
+    have many threads: it is a setting of the whole process. Nothing happens, and False is
+    returned, where the C library is not glibc.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
