@@ -21,8 +21,8 @@ class ReaderSettings:
     """Numbers that were found by measuring (bench/); sizes in bytes.
 
     Attributes:
-        range_size: one GET asks for about this much, in whole chunks; a larger chunk goes alone.
-            A smaller fragment is fetched in one GET, with its index.
+        range_size: one GET asks for about this much, to the end of its last chunk. A smaller
+            fragment is fetched in one GET, with its index.
         first_range_size: the first GET of a read, doubled until `range_size` is reached, so that
             the first message does not wait for a whole range.
         in_flight: GETs under way at once, one thread each, if so many bring more than fewer do; a
