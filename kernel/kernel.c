@@ -28,7 +28,7 @@ static inline uint32_t be32(const uint8_t *p) {
 static inline uint64_t be64(const uint8_t *p) { return (uint64_t)be32(p) << 32 | be32(p + 4); }
 
 /* Bumped with every change of a signature or a struct; the loader compares it. */
-EXPORT int32_t coldstream_kernel_abi(void) { return 3; }
+EXPORT int32_t coldstream_kernel_abi(void) { return 4; }
 
 /* ---- check ----------------------------------------------------------------------------------- */
 

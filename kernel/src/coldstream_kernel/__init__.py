@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 #: Of the signatures and structs below; the library must say the same.
-ABI = 3
+ABI = 4
 
 #: Another build of the library, such as one with a sanitizer.
 ENV_LIBRARY = "COLDSTREAM_KERNEL"
