@@ -5,8 +5,8 @@ once. The gateway and the broker are processes of their own; the reader counts t
 and looks at none, gives credit back as clients do, and is the same for both. What the gateway reads
 lies wholly in S3. Where rabbitmq-server is not installed, there is no broker to compare with.
 
-On a machine of few processors S3 server, gateway and reader take turns, so the first two ratios
-have a bound there: that of a relay (`bench.relay`) which only GETs and sends.
+On a machine of few processors S3 server, gateway and reader take turns, so both ratios have a bound
+there: that of a relay (`bench.relay`) which only GETs and sends.
 """
 
 from __future__ import annotations
@@ -205,11 +205,11 @@ def main() -> None:
         root = load(context(), STREAM).root
         keys = [(e.data_key(STREAM).path(there.prefix), e.size) for e in root.entries]
         size = messages * (MESSAGE_SIZE + 4)
-        with gateway(work) as port, relay(ranges(keys)) as least:
+        with gateway(work) as port, relay(ranges(keys)) as relayed:
             for _ in range(rounds):
                 seconds["plain"].append(plain(keys, 4))
                 seconds["gateway"].append(through(port, STREAM, size))
-                seconds["relay"].append(through(least, STREAM, size, relayed=True))
+                seconds["relay"].append(through(relayed, STREAM, size, relayed=True))
                 if beside is not None:
                     seconds["broker"].append(through(*beside))
     print(f"{size / 1e6:.0f} MB of messages, {rounds} rounds in turn, median (range)")
@@ -217,7 +217,13 @@ def main() -> None:
     for name, each in seconds.items():
         if each:
             print(f"  {name:8} {megabytes_per_second(size, each)}")
-    ours = statistics.median(seconds["gateway"])
+    ours, least = (statistics.median(seconds[each]) for each in ("gateway", "relay"))
+    bounds = {
+        name: statistics.median(seconds[name]) / least
+        for name in ("plain", "broker")
+        if seconds[name]
+    }
+    print("  the relay is at " + ", ".join(f"{bounds[name]:.3f} of {name}" for name in bounds))
     ratio("gateway_to_gets", statistics.median(seconds["plain"]) / ours, ">= 0.8")
     if seconds["broker"]:
         ratio("gateway_to_broker", statistics.median(seconds["broker"]) / ours, ">= 0.8")
