@@ -112,7 +112,7 @@ fuzz-gateway: setup ## Hostile frames of clients through the gateway's decoding 
 	$(BIN)/python -m coldstream_devkit.fuzz_gateway --inputs $(or $(INPUTS),1000000) $(if $(SEED),--seed $(SEED))
 
 # All benchmarks; `make bench-read BENCH=--quick` runs one of them small and once.
-BENCHES := decode upload agent fleet read readers seek gateway scrub import scale spark materialise cost
+BENCHES := decode upload agent fleet read readers seek gateway scrub import scale spark materialise compact cost
 .PHONY: bench-quick
 bench-quick: $(BENCHES:%=bench-%) ## Every benchmark, small and once: shows that each still runs
 bench-quick: BENCH := --quick
@@ -176,6 +176,10 @@ bench-materialise: setup ## Materialise against Spark writing the same rows
 .PHONY: bench-latest
 bench-latest: setup ## A bucket of a table of the latest brought up to date, beside a plain copy
 	$(BIN)/python -m bench.latest $(BENCH)
+
+.PHONY: bench-compact
+bench-compact: setup ## Files of many streams merged in their order, beside a plain copy of the rows
+	$(BIN)/python -m bench.compact $(BENCH)
 
 .PHONY: soak-jobs
 soak-jobs: setup ## A stream of several GB through every Glue job, rows exact (GB=3)

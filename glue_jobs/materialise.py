@@ -10,13 +10,14 @@ from collections.abc import Sequence
 
 from coldstream.jobs.arguments import SERVICE, WHERE, parse, place_of
 from coldstream.jobs.materialise import job
+from coldstream.jobs.materialise.job_arguments import ARGUMENTS
 from coldstream.jobs.report import reporting, script
 from coldstream.jobs.session import metric_sink, spark_session
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Read the arguments, fill the tables, report."""
-    given = parse("materialise", job.DESCRIPTION, (*WHERE, *job.ARGUMENTS), argv)
+    given = parse("materialise", job.DESCRIPTION, (*WHERE, *ARGUMENTS), argv)
     place = place_of(given)
     with reporting("materialise", given.run_id, metric_sink(place, given[SERVICE])) as report:
         job.run(spark_session("materialise"), place, given, report)

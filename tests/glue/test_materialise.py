@@ -458,6 +458,61 @@ def test_maintenance_makes_few_files_of_many_and_removes_what_is_too_old(site: S
     assert site.run(*arguments)["tables"][f"{site.database}.kept"]["planned"] == {}
 
 
+def test_small_streams_share_files_and_workers_merge_those_that_each_had_before(
+    site: Site,
+) -> None:
+    queue = f"shared-{secrets.token_hex(3)}"
+    streams = [site.stream(f"{queue}-{n}", 2, _json) for n in range(6)]
+    arguments: tuple[str, ...] = ("--streams", f"{queue}-.", "--into", "shared")
+    arguments = (*arguments, "--body", "json", "--partition", "none")
+    own = site.run(*arguments)["tables"][f"{site.database}.shared"]
+    for stream in streams:
+        site.extend(stream, 2, 1, _json)
+    arguments = (*arguments, "--files", "shared")
+    more = site.run(*arguments)["tables"][f"{site.database}.shared"]
+    # Rows and dead letters; a stream's own files were one of each at least.
+    assert (own["files"] >= 12, more["files"], more["rows"]) == (True, 2, 6 * 24)
+    for stream in streams:
+        site.extend(stream, 3, 1, _json)
+
+    done = site.run(*arguments, "--maintain")["tables"][f"{site.database}.shared"]
+    kept = done["maintenance"]["rows"]
+    assert (kept["merged"] > 6, kept["into"], kept["overtaken"]) == (True, 1, 0)
+    rows = site.rows("shared").select(["_stream", "_offset", "who"]).to_pylist()
+    dead = site.rows("shared_dead_letters").select(["stream", "offset"]).to_pylist()
+    for stream in streams:
+        mine = {row["_offset"]: row["who"] for row in rows if row["_stream"] == stream}
+        bad = [row["offset"] for row in dead if row["stream"] == stream]
+        assert sorted(bad) == [13, 53, 93]
+        assert mine == {n: f"customer-{n % 7}" for n in range(100) if n not in bad}
+    assert (len(rows), len(dead)) == (6 * 97, 6 * 3)
+    assert site.run(*arguments)["tables"][f"{site.database}.shared"]["planned"] == {}
+
+
+def test_a_worker_that_cannot_read_a_file_is_told_and_the_table_stays_as_it_was(
+    site: Site,
+) -> None:
+    queue = f"gone-{secrets.token_hex(3)}"
+    stream = site.stream(queue, 4, _plain)
+    arguments = ("--streams", queue, "--into", "gone", "--partition", "none")
+    site.run(*arguments, "--partition-bytes", "1000")
+    bucket, key = site.warehouse[5:].partition("/")[0], sorted(_files(site, "gone"))[-1]
+    body = site.emulator.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    site.emulator.client("s3").delete_object(Bucket=bucket, Key=key)
+    before = _files(site, "gone")
+
+    said = site.run(*arguments, "--maintain", ok=False)
+    words = said["error"]["reason"]
+    for part in (f"{site.database}.gone", stream, "offsets 0 to 99", "are as they were"):
+        assert part in words
+    site.emulator.client("s3").put_object(Bucket=bucket, Key=key, Body=body)
+    assert set(before) <= set(_files(site, "gone"))
+    assert sorted(site.rows("gone").column("offset").to_pylist()) == list(range(100))
+    kept = site.run(*arguments, "--maintain")["tables"][f"{site.database}.gone"]["maintenance"]
+    assert kept["rows"]["into"] == 1
+    assert sorted(site.rows("gone").column("offset").to_pylist()) == list(range(100))
+
+
 def _files(site: Site, table: str) -> list[str]:
     """Keys of its data, wherever below the warehouse its place is."""
     bucket, _, under = f"{site.warehouse}{site.database}/{table}"[5:].partition("/")

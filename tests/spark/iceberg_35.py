@@ -28,6 +28,10 @@ def main() -> None:
         .config("spark.jars", str(jar))
         .config("spark.sql.catalog.x", "org.apache.iceberg.spark.SparkCatalog")
         .config("spark.sql.catalog.x.type", "hadoop")
+        .config(
+            "spark.sql.extensions",
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        )
         .config("spark.sql.catalog.x.warehouse", warehouse)
         .getOrCreate()
     )

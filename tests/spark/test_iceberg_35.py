@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,23 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from coldstream.jobs.materialise.commit import commit
+from coldstream.jobs.materialise.compact import CompactPiece, CompactResult, compact
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
-from coldstream.jobs.materialise.maintain import maintain
+from coldstream.jobs.materialise.maintain import Kept, Maintainer
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TablePartition
-from coldstream.jobs.materialise.table import Append, AppendOutcome, Loaded
-from coldstream.jobs.materialise.write import FileLayout, TableWriter
-from coldstream_devkit.suites.table import COLUMNS, SCHEMA, STREAM, TableSite, append_of
+from coldstream.jobs.materialise.table import Append, AppendOutcome
+from coldstream.jobs.materialise.write import FileLayout
+from coldstream_devkit.suites.table import (
+    COLUMNS,
+    OTHER,
+    SCHEMA,
+    STREAM,
+    TableSite,
+    append_of,
+    mixed,
+)
 from tests.spark.conftest import ROOT
 from tests.spark.test_spark35 import python35
 
@@ -40,7 +50,14 @@ def _catalog(tmp_path: Path) -> SqlCatalog:
     )
 
 
-def _table(catalog: SqlCatalog, tmp_path: Path, name: str = "db.rows") -> IcebergTable:
+def _table(
+    catalog: SqlCatalog,
+    tmp_path: Path,
+    name: str = "db.rows",
+    *,
+    shared: bool = False,
+    order: tuple[str, ...] = (),
+) -> IcebergTable:
     return IcebergTable(
         catalog,
         name,
@@ -49,6 +66,8 @@ def _table(catalog: SqlCatalog, tmp_path: Path, name: str = "db.rows") -> Iceber
         columns=COLUMNS,
         files=StoredFiles(),
         new_id=lambda: f"{next(IDS):016x}",
+        shared=shared,
+        order=order,
     )
 
 
@@ -130,17 +149,68 @@ def test_rows_that_others_have_deleted_by_position_never_come_back(
     ]
     assert sorted(by_file) == left
 
-    def writer(there: Loaded, stream: str) -> TableWriter:
-        layout = FileLayout(there.location, there.schema, TablePartition.DAY, COLUMNS)
-        return TableWriter(layout, stream, StoredFiles(), lambda: f"{next(IDS):016x}")
-
-    kept = maintain(
-        table, first_schema=SCHEMA, keep_seconds=None, now_ms=0, target_bytes=2**28,
-        new_id=lambda: f"{next(IDS):032x}", writer=writer,
-    )  # fmt: skip
-    assert kept.merged > 0
+    assert _maintained(table).merged > 0
     assert offsets() == left
 
     erased = {STREAM: Ranges.of([(10, 20)])}
     assert table.append(table.load(SCHEMA), Append("e", replaces=erased)) is AppendOutcome.LANDED
     assert offsets() == [n for n in left if not 10 <= n < 20]
+
+
+def _maintained(table: IcebergTable, **how: Any) -> Kept:
+    def merged(pieces: Sequence[CompactPiece], layout: FileLayout) -> list[CompactResult]:
+        return [compact(p, layout, StoredFiles(), lambda: f"{next(IDS):016x}") for p in pieces]
+
+    maintainer = Maintainer(
+        table, SCHEMA,
+        lambda now: FileLayout(now.location, now.schema, TablePartition.DAY, COLUMNS, **how),
+        merged, lambda: f"{next(IDS):032x}",
+    )  # fmt: skip
+    return maintainer.maintain(keep_seconds=None, now_ms=0, target_bytes=2**28)
+
+
+@pytest.mark.slow
+def test_iceberg_for_spark_reads_deletes_from_and_compacts_files_that_streams_share(
+    python35: Path, tmp_path: Path
+) -> None:
+    catalog = _catalog(tmp_path)
+    _filled(_table(catalog, tmp_path), 0)
+    how: dict[str, Any] = {"shared": True, "order": ("body",)}
+    table = _table(catalog, tmp_path, **how)
+    site = TableSite(lambda _: table, StoredFiles(), lambda _: table, shared=True)  # type: ignore[arg-type, return-value]
+    for spans in (
+        {STREAM: (130, 160), OTHER: (1000, 1040)},
+        {STREAM: (160, 190), OTHER: (1040, 1050)},
+    ):
+        append = mixed(site, table.load(SCHEMA), spans)
+        commit(table, append, first_schema=SCHEMA, pause=lambda _: None)
+    name = Path(catalog.load_table("db.rows").location()).name
+
+    found = _by_spark(
+        python35, catalog, tmp_path,
+        "ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode'='merge-on-read')",
+        "DELETE FROM {table} WHERE offset IN (5, 140, 1003, 1049)",
+        f"CALL x.system.rewrite_data_files(table => 'db.`{name}`',"
+        " options => map('rewrite-all', 'true'))",
+    )  # fmt: skip
+
+    left = [n for n in [*range(190), *range(1000, 1050)] if n not in (5, 140, 1003, 1049)]
+    assert found["rows"] == [[n, str(n)] for n in left]
+    assert found["first_day"] == 99
+    metadata = Path(catalog.load_table("db.rows").metadata_location.removeprefix("file://"))
+    newest = max(metadata.parent.glob("v*.metadata.json"), key=lambda each: int(each.name[1:-14]))
+    catalog.register_table("db.after", f"file://{newest}")
+    table = _table(catalog, tmp_path, "db.after", **how)
+    loaded = table.load(SCHEMA)
+    assert {file.stream for file in table.files(loaded)} == {None}
+    assert (loaded.state.of(STREAM).spans, loaded.state.of(OTHER).spans) == (
+        ((0, 190),), ((1000, 1050),),
+    )  # fmt: skip
+    append = mixed(site, loaded, {STREAM: (190, 200), OTHER: (1050, 1060)})
+    commit(table, append, first_schema=SCHEMA, pause=lambda _: None)
+    _maintained(table, **how)
+    gone = {OTHER: Ranges.of([(1000, 1010)]), STREAM: Ranges.of([(1000, 1060)])}
+    assert table.append(table.load(SCHEMA), Append("e", replaces=gone)) is AppendOutcome.LANDED
+    rows = catalog.load_table("db.after").scan().to_arrow()["offset"].to_pylist()
+    left = [*left, *range(190, 200), *range(1050, 1060)]
+    assert sorted(rows) == sorted(n for n in left if not 1000 <= n < 1010)

@@ -15,7 +15,7 @@ from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.rows import batches_of, holds, without
+from coldstream.jobs.materialise.rows import batches_of, holds, without_of
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.schema import grown
 from coldstream.jobs.materialise.state import TableState
@@ -70,7 +70,7 @@ class MemoryTable:
         versions: shared by all clients of the table; empty before the first load.
         store: has the files.
         location: URL of the table, `s3://tables/path`.
-        partition, columns, files, new_id, buckets: as of `IcebergTable`.
+        partition, columns, files, new_id, buckets, shared: as of `IcebergTable`.
         clock_ms: says when a version is made.
         tick: called before and after each new version; a test may kill there.
     """
@@ -86,6 +86,7 @@ class MemoryTable:
         files: Files,
         new_id: Callable[[], str],
         buckets: Buckets | None = None,
+        shared: bool = False,
         clock_ms: Callable[[], int] = lambda: 1,
         tick: Callable[[], object] = lambda: None,
     ) -> None:
@@ -98,6 +99,7 @@ class MemoryTable:
         self._files = files
         self._new_id = new_id
         self._buckets = buckets
+        self._shared = shared
         self._clock_ms = clock_ms
         self._tick = tick
 
@@ -127,7 +129,7 @@ class MemoryTable:
         kept: list[WrittenFile] = []
         for file in self._holding(files, append.replaces):
             del files[file.path]
-            kept += self._other_rows(loaded, file, append.replaces[file.stream])
+            kept += self._other_rows(loaded, file, append.replaces)
         files |= {each.path: self._stored(each) for each in (*append.files, *kept)}
         if loaded.handle != len(self._versions) - 1:
             return AppendOutcome.CONFLICT
@@ -153,7 +155,8 @@ class MemoryTable:
         found = 0
         for file in self._holding(self._versions[loaded.handle].files, {stream: ranges}):
             for batch in self.rows(loaded, file.path):
-                found += batch.num_rows - without(batch, self._columns[1], ranges).num_rows
+                left = without_of(batch, *self._columns[:2], {stream: ranges})
+                found += batch.num_rows - left.num_rows
         return found
 
     def rows(self, loaded: Loaded, path: str) -> Iterator[pa.RecordBatch]:
@@ -175,32 +178,32 @@ class MemoryTable:
             first_offset=file.first_offset,
             last_offset=file.last_offset,
             last_ms=_latest(pq.read_metadata(io.BytesIO(file.footer)), self._columns[2]),
+            low_stream=file.stream or "",
         )
 
     def _holding(
         self, files: Mapping[str, StoredFile], replaces: Mapping[str, Ranges]
     ) -> Sequence[StoredFile]:
         """Files that hold rows of these offsets."""
-        return [
-            file
-            for file in files.values()
-            if self._holds(file, replaces.get(file.stream, Ranges()))
-        ]
+        return [file for file in files.values() if self._holds(file, replaces)]
 
-    def _holds(self, file: StoredFile, ranges: Ranges) -> bool:
-        if all(file.first_offset >= end for _, end in ranges):
+    def _holds(self, file: StoredFile, gone: Mapping[str, Ranges]) -> bool:
+        if not any(gone.values()):
             return False
         data = self._store.get_all(urlsplit(file.path).path.removeprefix("/"), limit=2**30)
-        return holds(pq.ParquetFile(pa.BufferReader(data)), self._columns[1], ranges)
+        return holds(pq.ParquetFile(pa.BufferReader(data)), *self._columns[:2], gone)
 
-    def _other_rows(self, loaded: Loaded, file: StoredFile, ranges: Ranges) -> list[WrittenFile]:
+    def _other_rows(
+        self, loaded: Loaded, file: StoredFile, gone: Mapping[str, Ranges]
+    ) -> list[WrittenFile]:
         layout = FileLayout(
-            self._location, loaded.schema, self._partition, self._columns, buckets=self._buckets
-        )
+            self._location, loaded.schema, self._partition, self._columns, buckets=self._buckets,
+            shared=self._shared,
+        )  # fmt: skip
         writer = TableWriter(layout, file.stream, self._files, self._new_id)
         written: list[WrittenFile] = []
         for batch in self.rows(loaded, file.path):
-            written += writer.write(without(batch, self._columns[1], ranges))
+            written += writer.write(without_of(batch, *self._columns[:2], gone))
         return [*written, *writer.close()]
 
 

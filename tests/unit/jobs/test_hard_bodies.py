@@ -24,7 +24,7 @@ from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TablePartition, TableRule
 from coldstream.jobs.materialise.run import Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, MAX_DEPTH, columns_of, grown
-from coldstream.jobs.materialise.task import TaskResult, encode_result, parse_result
+from coldstream.jobs.materialise.task_result import TaskResult, encode_result, parse_result
 from coldstream.jobs.materialise.transform import first_schema
 from tests.support.memory_table import MemoryTable
 from tests.unit.jobs.test_materialise_run import BILLS, ORDERS, Site, Store

@@ -24,6 +24,7 @@ from coldstream_devkit.suites.table import (
     COLUMNS,
     SCHEMA,
     STREAM,
+    SharedTableSuite,
     TableSite,
     TableSuite,
     append_of,
@@ -48,6 +49,11 @@ def catalog(tmp_path: Path) -> Callable[[], SqlCatalog]:
 
 @pytest.fixture
 def site(tmp_path: Path, catalog: Callable[[], SqlCatalog]) -> TableSite:
+    return site_of(tmp_path, catalog, shared=False)
+
+
+def site_of(tmp_path: Path, catalog: Callable[[], SqlCatalog], *, shared: bool) -> TableSite:
+    """Tables on a catalog in a file."""
     ids = count(10**6)  # never those of the suite: a name is used once
 
     def open_table(name: str) -> Table:
@@ -59,16 +65,23 @@ def site(tmp_path: Path, catalog: Callable[[], SqlCatalog]) -> TableSite:
             columns=COLUMNS,
             files=StoredFiles(),
             new_id=lambda: f"{next(ids):016x}",
+            shared=shared,
         )
 
     def rows(name: str) -> pa.Table:
         return catalog().load_table(name).scan().to_arrow()
 
-    return TableSite(open_table, StoredFiles(), rows)
+    return TableSite(open_table, StoredFiles(), rows, shared)
 
 
 class TestIcebergTable(TableSuite):
     pass
+
+
+class TestIcebergTableOfSharedFiles(SharedTableSuite):
+    @pytest.fixture
+    def site(self, tmp_path: Path, catalog: Callable[[], SqlCatalog]) -> TableSite:
+        return site_of(tmp_path, catalog, shared=True)
 
 
 def test_a_json_table_has_its_fields_as_columns_and_rescues_none(site: TableSite) -> None:

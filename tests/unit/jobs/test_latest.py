@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,14 +21,15 @@ from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.latest import Keyless, Latest, LatestKey
 from coldstream.jobs.materialise.latest_merge import MergePiece, MergeResult, plan_merge
-from coldstream.jobs.materialise.maintain import Kept, maintain
+from coldstream.jobs.materialise.maintain import Kept, Maintainer
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.rule_fit import new_schema
 from coldstream.jobs.materialise.rules import TableRule
+from coldstream.jobs.materialise.run import RunSettings, layout_of
 from coldstream.jobs.materialise.schema import columns_of
-from coldstream.jobs.materialise.table import Loaded, StoredFile, Table, WrittenFile
-from coldstream.jobs.materialise.task import TaskResult
-from coldstream.jobs.materialise.write import FileLayout, TableWriter
+from coldstream.jobs.materialise.table import StoredFile, Table, WrittenFile
+from coldstream.jobs.materialise.task_result import TaskResult
+from coldstream.jobs.materialise.write import FileLayout
 from coldstream.osiris.offsets import OffsetSet
 from tests.unit.jobs.test_materialise_run import (
     BILLS,
@@ -260,17 +262,12 @@ def test_of_two_runs_at_once_one_stops_and_the_table_is_right(make: Make) -> Non
 
 
 def _maintain(site: LatestSite) -> Kept:
-    def writer(loaded: Loaded, stream: str) -> TableWriter:
-        columns = columns_of(site.rule.body)
-        layout = FileLayout(
-            loaded.location, loaded.schema, site.rule.partition, columns, buckets=site.rule.buckets
-        )
-        return TableWriter(layout, stream, site.store, lambda: f"{next(site.ids):016x}")
-
-    return maintain(
-        site.tables.rows, first_schema=new_schema(site.rule), keep_seconds=None, now_ms=0,
-        target_bytes=2**20, new_id=lambda: f"{next(site.ids):016x}", writer=writer,
+    maintainer = Maintainer(
+        site.tables.rows, new_schema(site.rule),
+        lambda loaded: layout_of(site.rule, loaded, RunSettings()),
+        site.engine.compact, lambda: f"{next(site.ids):016x}",
     )  # fmt: skip
+    return maintainer.maintain(keep_seconds=None, now_ms=0, target_bytes=2**20)
 
 
 def test_a_bucket_that_others_write_anew_while_a_run_merges_it_is_merged_again(make: Make) -> None:
@@ -575,9 +572,9 @@ def test_what_the_driver_is_told_of_staged_files_is_short_whatever_columns_they_
     engine, told = site.engine, []
     inner = engine.perform
 
-    def asked(*args: Any, **kwargs: Any) -> list[TaskResult]:
+    def asked(*args: Any, **kwargs: Any) -> list[tuple[TaskResult, ...]]:
         results = inner(*args, **kwargs)
-        told.extend(results)
+        told.extend(chain.from_iterable(results))
         return results
 
     engine.perform = asked  # type: ignore[method-assign]

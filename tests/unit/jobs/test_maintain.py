@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldstream.jobs.materialise.maintain import plan_compaction, plan_retention
+from coldstream.jobs.materialise.compact import plan_compaction
+from coldstream.jobs.materialise.maintain import plan_retention
 from coldstream.jobs.materialise.rows import kept_of
 from coldstream.jobs.materialise.table import StoredFile
 
@@ -19,22 +21,28 @@ _DAY_MS = 86_400_000
 def _file(
     first: int, size: int = 10, stream: str = "s", unit: int | None = 0, last_ms: int | None = 0
 ) -> StoredFile:
-    return StoredFile(f"{stream}/{unit}/{first}", size, 1, stream, unit, first, last_ms)
+    return StoredFile(
+        f"{stream}/{unit}/{first}", size, 1, stream, unit, first, last_ms, low_stream=stream
+    )
+
+
+def _groups(files: list[StoredFile], target: int, **how: Any) -> list[tuple[StoredFile, ...]]:
+    return [piece.files for piece in plan_compaction(files, target, **how)]
 
 
 def test_small_neighbours_become_one_file_in_the_order_of_offsets() -> None:
     files = [_file(30), _file(10), _file(20, size=60), _file(40)]
-    assert plan_compaction(files, 100) == [(files[1], files[0], files[3])]
+    assert _groups(files, 100) == [(files[1], files[0], files[3])]
 
 
 def test_files_of_two_streams_or_two_days_stay_apart() -> None:
     files = [_file(1), _file(2, stream="t"), _file(3, unit=1), _file(4, unit=1)]
-    assert plan_compaction(files, 100) == [(files[2], files[3])]
+    assert _groups(files, 100) == [(files[2], files[3])]
 
 
 def test_a_file_of_which_others_have_deleted_rows_is_left_to_their_own_compaction() -> None:
     files = [_file(1), replace(_file(2), partly=True), _file(3)]
-    assert plan_compaction(files, 100) == [(files[0], files[2])]
+    assert _groups(files, 100) == [(files[0], files[2])]
 
 
 @given(st.lists(st.integers(0, 5), max_size=6), st.sets(st.integers(0, 40), max_size=10))
@@ -58,7 +66,7 @@ def test_no_file_is_rewritten_twice_or_grows_beyond_the_target(
     sizes: list[tuple[int, int]],
 ) -> None:
     files = [_file(n, size=size, unit=unit) for n, (unit, size) in enumerate(sizes)]
-    groups = plan_compaction(files, 100)
+    groups = _groups(files, 100)
     chosen = [file.path for group in groups for file in group]
     assert len(chosen) == len(set(chosen))
     for group in groups:

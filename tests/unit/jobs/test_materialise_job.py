@@ -14,6 +14,7 @@ from coldstream.errors import ErrorKind, InternalError, InvalidInputError, Unava
 from coldstream.jobs.arguments import Given, parse
 from coldstream.jobs.materialise import job
 from coldstream.jobs.materialise.engine import StreamNow
+from coldstream.jobs.materialise.job_arguments import ARGUMENTS
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TableRule
@@ -57,7 +58,7 @@ def _run(monkeypatch: pytest.MonkeyPatch, wrong: Exception) -> tuple[JobReport, 
 
 def _given() -> Given:
     argv = ["--warehouse", "s3://tables/", "--database", "db"]
-    return parse("materialise", job.DESCRIPTION, job.ARGUMENTS, argv)
+    return parse("materialise", job.DESCRIPTION, ARGUMENTS, argv)
 
 
 def test_an_error_that_nobody_foresaw_in_one_table_leaves_the_others_filled(

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from coldstream.jobs.materialise.engine import TaskPiece
+from coldstream.jobs.materialise.engine import Task, TaskPiece
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import IcebergTable
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.run import Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of
-from coldstream.jobs.materialise.task import TaskResult, TaskRules, perform
+from coldstream.jobs.materialise.task import TaskRules, perform
+from coldstream.jobs.materialise.task_result import TaskResult
 from tests.unit.jobs.iceberg_history import compact, current, set_back
 from tests.unit.jobs.test_iceberg import catalog
 from tests.unit.jobs.test_materialise_run import (
@@ -39,15 +40,16 @@ class _Disk(Engine):
     """Tasks in this process that write to a disk."""
 
     def perform(
-        self, pieces: Sequence[TaskPiece], rules: TaskRules, row_limit: int | None = None
-    ) -> list[TaskResult]:
-        return [
-            perform(
-                piece.stream, Source(piece.stream, self.bodies[piece.stream], piece.span), rules,
-                StoredFiles(), lambda: f"{next(self.ids):016x}", now_ms=0, row_limit=row_limit,
-            )
-            for piece in pieces
-        ]  # fmt: skip
+        self, tasks: Sequence[Task], rules: TaskRules, row_limit: int | None = None
+    ) -> list[tuple[TaskResult, ...]]:
+        def done(piece: TaskPiece) -> TaskResult:
+            source = Source(piece.stream, self.bodies[piece.stream], piece.span)
+            return perform(
+                piece.stream, source, rules, StoredFiles(), lambda: f"{next(self.ids):016x}",
+                now_ms=0, row_limit=row_limit,
+            )  # fmt: skip
+
+        return [(done(piece),) for (piece,) in tasks]
 
 
 @dataclass

@@ -19,23 +19,31 @@ from coldstream.columns.schema import COLUMNS, select
 from coldstream.errors import ConflictError, CorruptDataError, InternalError, InvalidInputError
 from coldstream.jobs.materialise import task
 from coldstream.jobs.materialise.buckets import Buckets
+from coldstream.jobs.materialise.compact import (
+    CompactPiece,
+    CompactResult,
+    attempted,
+    encode_compacted,
+    parse_compacted,
+)
 from coldstream.jobs.materialise.declared import parse_declared
-from coldstream.jobs.materialise.engine import StreamNow, TaskPiece
+from coldstream.jobs.materialise.engine import StreamNow, Task, TaskPiece
 from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.latest_merge import MergePiece, MergeResult, merge
-from coldstream.jobs.materialise.maintain import Kept, maintain
+from coldstream.jobs.materialise.maintain import Kept, Maintainer
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import new_schema
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.run import Runner, RunSettings, Tables
+from coldstream.jobs.materialise.run import Runner, RunSettings, Tables, layout_of
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.state import TableState, parse_state
 from coldstream.jobs.materialise.survey import OTHERS, Survey
 from coldstream.jobs.materialise.table import Loaded, Table
-from coldstream.jobs.materialise.task import TaskResult, TaskRules, perform
+from coldstream.jobs.materialise.task import Part, TaskRules, perform_all
+from coldstream.jobs.materialise.task_result import TaskResult, encode_results, parse_results
 from coldstream.jobs.materialise.transform import first_schema, transform
-from coldstream.jobs.materialise.write import FileLayout, TableWriter
+from coldstream.jobs.materialise.write import FileLayout
 from coldstream.manifest.ledger import Ledger
 from coldstream.osiris.offsets import OffsetSet
 from coldstream.reader.gap import Gap
@@ -138,24 +146,28 @@ class Engine:
         ]
 
     def perform(
-        self, pieces: Sequence[TaskPiece], rules: TaskRules, row_limit: int | None = None
-    ) -> list[TaskResult]:
+        self, tasks: Sequence[Task], rules: TaskRules, row_limit: int | None = None
+    ) -> list[tuple[TaskResult, ...]]:
         self.store.clock.tick()
-        results = []
-        for piece in pieces:
-            self.performed += 1
+        done = []
+        for pieces in tasks:
+            self.performed += len(pieces)
             if self.performed > self.pieces_left:
                 raise Killed
-            source = self.source(piece.stream, self.bodies[piece.stream], piece.span)
-            result = perform(
-                piece.stream, source, rules, self.store, lambda: f"{next(self.ids):016x}",
-                now_ms=0, row_limit=row_limit,
+            parts = [
+                Part(each.stream, self.source(each.stream, self.bodies[each.stream], each.span))
+                for each in pieces
+            ]
+            results = perform_all(
+                parts, rules, self.store, lambda: f"{next(self.ids):016x}", now_ms=0,
+                row_limit=row_limit,
             )  # fmt: skip
             if self.forgetful:
-                result.covered = result.covered[:0]
-            results.append(result)
+                for result in results:
+                    result.covered = result.covered[:0]
+            done.append(parse_results(encode_results(results)))
         self.store.clock.tick()
-        return results
+        return done
 
     def merge(self, pieces: Sequence[MergePiece], layout: FileLayout) -> list[MergeResult]:
         self.store.clock.tick()
@@ -163,6 +175,13 @@ class Engine:
         results = [merge(each, layout, self.store, ids) for each in pieces]
         self.store.clock.tick()
         return results
+
+    def compact(self, pieces: Sequence[CompactPiece], layout: FileLayout) -> list[CompactResult]:
+        self.store.clock.tick()
+        ids = lambda: f"{next(self.ids):016x}"  # noqa: E731
+        results = [attempted(each, layout, self.store, ids) for each in pieces]
+        self.store.clock.tick()
+        return [parse_compacted(encode_compacted(each)) for each in results]
 
 
 @dataclass
@@ -185,7 +204,7 @@ class Site:
         return MemoryTable(
             self.versions[name], self.store, f"s3://tables/{name}", partition=self.rule.partition,
             columns=columns, files=self.store, new_id=lambda: f"{next(self.ids):016x}",
-            tick=lambda: self.store.clock.tick(), buckets=buckets,
+            tick=lambda: self.store.clock.tick(), buckets=buckets, shared=self.rule.shared,
         )  # fmt: skip
 
     @property
@@ -310,7 +329,7 @@ def test_two_runs_at_once_put_nothing_in_twice() -> None:
     other: Callable[[], Any] = site.run
     inner = engine.perform
 
-    def meanwhile(*args: Any, **kwargs: Any) -> list[TaskResult]:
+    def meanwhile(*args: Any, **kwargs: Any) -> list[tuple[TaskResult, ...]]:
         results = inner(*args, **kwargs)
         other()
         return results
@@ -706,17 +725,18 @@ def test_a_plan_of_other_bodies_has_their_columns(body: str) -> None:
     assert plan.rows + plan.dead_letters == plan.messages > 0
 
 
-def _maintain(site: Site, **settings: Any) -> Kept:
-    def writer(loaded: Loaded, stream: str) -> TableWriter:
-        columns = columns_of(site.rule.body)
-        layout = FileLayout(loaded.location, loaded.schema, site.rule.partition, columns)
-        return TableWriter(layout, stream, site.store, lambda: f"{next(site.ids):016x}")
+def _maintain(
+    site: Site, engine: Engine | None = None, window_bytes: int = 2**30, **settings: Any
+) -> Kept:
+    def layout(loaded: Loaded) -> FileLayout:
+        return layout_of(site.rule, loaded, RunSettings())
 
     settings = {"keep_seconds": None, "now_ms": 0, "target_bytes": 2**20} | settings
-    return maintain(
-        site.tables.rows, first_schema=first_schema(site.rule.body), writer=writer,
-        new_id=lambda: f"{next(site.ids):016x}", **settings,
+    maintainer = Maintainer(
+        site.tables.rows, first_schema(site.rule.body), layout, (engine or site.engine).compact,
+        lambda: f"{next(site.ids):016x}", window_bytes=window_bytes,
     )  # fmt: skip
+    return maintainer.maintain(**settings)
 
 
 def test_small_files_become_one_a_day_with_the_same_rows() -> None:

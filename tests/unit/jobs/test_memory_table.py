@@ -10,12 +10,16 @@ import pytest
 
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.jobs.materialise.rules import TablePartition
-from coldstream_devkit.suites.table import COLUMNS, SCHEMA, TableSite, TableSuite
+from coldstream_devkit.suites.table import COLUMNS, SCHEMA, SharedTableSuite, TableSite, TableSuite
 from tests.support.memory_table import MemoryTable, StoreFiles, Version
 
 
 @pytest.fixture
 def site() -> TableSite:
+    return _site(shared=False)
+
+
+def _site(*, shared: bool) -> TableSite:
     ids = count(10**6)  # never those of the suite: a name is used once
     store = MemoryObjectStore()
     versions: defaultdict[str, list[Version]] = defaultdict(list)
@@ -29,6 +33,7 @@ def site() -> TableSite:
             columns=COLUMNS,
             files=StoreFiles(store),
             new_id=lambda: f"{next(ids):016x}",
+            shared=shared,
         )
 
     def rows(name: str) -> pa.Table:
@@ -37,8 +42,14 @@ def site() -> TableSite:
         batches = [b for f in table.files(loaded) for b in table.rows(loaded, f.path)]
         return pa.Table.from_batches(batches, loaded.schema)
 
-    return TableSite(open_table, StoreFiles(store), rows)
+    return TableSite(open_table, StoreFiles(store), rows, shared)
 
 
 class TestMemoryTable(TableSuite):
     pass
+
+
+class TestMemoryTableOfSharedFiles(SharedTableSuite):
+    @pytest.fixture
+    def site(self) -> TableSite:
+        return _site(shared=True)

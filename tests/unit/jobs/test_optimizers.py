@@ -159,7 +159,8 @@ def test_under_glue_nothing_is_merged_or_forgotten_and_old_states_go(
         asked=False, expire_seconds=None, file_bytes=2**28, role=ROLE, now_ms=0, dry_run=False
     )
 
-    done = keep_up(rule, pair, Place("", "", ""), settings)
+    nobody: Any = object()  # there is nothing for workers to do
+    done = keep_up(rule, pair, Place("", "", ""), nobody, settings)
 
     assert done is not None
     assert done["rows"] == {"optimizers": dict.fromkeys(KINDS, "created")}

@@ -5,7 +5,7 @@ A module that runs it defines a fixture `site`: a `TableSite` with a fresh place
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -54,11 +54,13 @@ class TableSite:
         open: gives the table of a name; every call a client of its own.
         files: where its files are saved.
         rows: reads all rows of a table by other means than those under test.
+        shared: whether streams share files in its tables.
     """
 
     open: Callable[[str], Table]
     files: Files
     rows: Callable[[str], pa.Table]
+    shared: bool = False
 
 
 def rows(offsets: Iterable[int], stream: str = STREAM) -> pa.RecordBatch:
@@ -78,7 +80,9 @@ def rows(offsets: Iterable[int], stream: str = STREAM) -> pa.RecordBatch:
 def written(site: TableSite, loaded: Loaded, batch: pa.RecordBatch) -> list[WrittenFile]:
     """The rows as files of the table, not committed."""
     stream = batch.column("stream")[0].as_py()
-    layout = FileLayout(loaded.location, loaded.schema, TablePartition.DAY, COLUMNS)
+    layout = FileLayout(
+        loaded.location, loaded.schema, TablePartition.DAY, COLUMNS, shared=site.shared
+    )
     writer = TableWriter(layout, stream, site.files, lambda: f"{next(_IDS):016x}")
     cast = pa.RecordBatch.from_arrays(batch.columns, schema=loaded.schema)
     return [*writer.write(cast), *writer.close()]
@@ -326,8 +330,8 @@ class TableSuite:
         loaded = table.load(SCHEMA)
         old = sorted(table.files(loaded), key=lambda file: file.first_offset)
         assert [(f.stream, f.first_offset, f.rows, f.time_unit) for f in old] == [
-            (STREAM, 0, 20, 0), (STREAM, 20, 20, 0), (STREAM, 40, 20, 0),
-        ]  # fmt: skip
+            (None if site.shared else STREAM, first, 20, 0) for first in (0, 20, 40)
+        ]
         batches = [batch for file in old[:2] for batch in table.rows(loaded, file.path)]
         new = written(site, loaded, pa.concat_batches(batches))
         swap = Append("swap-1", new, removes=[file.path for file in old[:2]])
@@ -407,6 +411,74 @@ class TableSuite:
         assert after.state.of(STREAM).spans == ((0, 100),)
         _commit(table, append_of(site, after, 100, 150))
         assert offsets(site, "db.t") == sorted([*range(150), *range(50)])
+
+
+def mixed(site: TableSite, loaded: Loaded, spans: Mapping[str, tuple[int, int]]) -> Append:
+    """An append of offsets of several streams in one file a day."""
+    batch = pa.concat_batches([rows(range(*span), name) for name, span in sorted(spans.items())])
+    covered = {name: Ranges.of([span]) for name, span in spans.items()}
+    return Append(f"append-{next(_IDS)}", written(site, loaded, batch), covered)
+
+
+def _by_stream(site: TableSite, name: str) -> dict[str, list[int]]:
+    """Offsets in a table, in order, doubles included."""
+    found: dict[str, list[int]] = {}
+    for row in site.rows(name).select(["stream", "offset"]).to_pylist():
+        found.setdefault(row["stream"], []).append(row["offset"])
+    return {stream: sorted(each) for stream, each in found.items()}
+
+
+class SharedTableSuite(TableSuite):
+    """What every kind of table does whose streams share files."""
+
+    def test_rows_of_several_streams_lie_in_one_file_and_each_has_its_own_offsets(
+        self, site: TableSite
+    ) -> None:
+        table = site.open("db.t")
+        append = mixed(site, table.load(SCHEMA), {STREAM: (5, 40), OTHER: (0, 90)})
+        after = _commit(table, append)
+        (file,) = table.files(after)
+        assert (file.stream, file.rows, file.first_offset) == (None, 125, 0)
+        assert file.low_stream <= min(STREAM, OTHER)
+        assert after.state.of(STREAM).spans == ((5, 40),)
+        assert after.state.of(OTHER).spans == ((0, 90),)
+        assert table.count(after, STREAM, Ranges.of([(0, 10)])) == 5
+        assert _by_stream(site, "db.t") == {STREAM: [*range(5, 40)], OTHER: [*range(90)]}
+
+    def test_offsets_of_one_stream_are_replaced_and_the_same_ones_of_another_stay(
+        self, site: TableSite
+    ) -> None:
+        table = site.open("db.t")
+        loaded = _commit(table, mixed(site, table.load(SCHEMA), {STREAM: (0, 60), OTHER: (0, 60)}))
+        again = append_of(site, loaded, 20, 30)
+        after = _commit(table, replace(again, replaces=again.covered))
+        assert _by_stream(site, "db.t") == {STREAM: [*range(60)], OTHER: [*range(60)]}
+        assert after.state == loaded.state
+
+    def test_rows_of_several_streams_go_out_of_one_file_in_one_step(self, site: TableSite) -> None:
+        table = site.open("db.t")
+        third = STREAM.replace("orders", "third")
+        spans = {STREAM: (0, 30), OTHER: (0, 30), third: (0, 30)}
+        _commit(table, mixed(site, table.load(SCHEMA), spans))
+        gone = {STREAM: Ranges.of([(0, 10)]), OTHER: Ranges.of([(5, 6), (20, 30)])}
+        _commit(table, Append("gone", replaces=gone))
+        assert _by_stream(site, "db.t") == {
+            STREAM: [*range(10, 30)],
+            OTHER: [n for n in range(20) if n != 5],
+            third: [*range(30)],
+        }
+
+    def test_erased_rows_of_one_stream_leave_those_of_another(self, site: TableSite) -> None:
+        table = site.open("db.t")
+        _commit(table, mixed(site, table.load(SCHEMA), {STREAM: (0, 30), OTHER: (0, 30)}))
+        ids = (f"{next(_IDS):016x}" for _ in count())
+        spans = OffsetSet.of([(3, 7), (50, 60)])
+        gone = erase_rows(
+            table, SCHEMA, OTHER, spans, new_id=lambda: next(ids), pause=lambda _: None
+        )
+        assert gone == 4
+        left = [n for n in range(30) if n not in range(3, 7)]
+        assert _by_stream(site, "db.t") == {STREAM: [*range(30)], OTHER: left}
 
 
 class _AnswerLost:

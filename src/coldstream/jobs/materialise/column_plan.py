@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import pyarrow as pa
 
@@ -28,7 +29,8 @@ from coldstream.jobs.materialise.schema import (
     dead_schema,
 )
 from coldstream.jobs.materialise.survey import OTHERS, Counts, Survey
-from coldstream.jobs.materialise.task import TaskRules, with_found
+from coldstream.jobs.materialise.task import TaskRules
+from coldstream.jobs.materialise.task_result import with_found
 from coldstream.jobs.materialise.write import FileLayout
 
 #: So many tasks look at the beginning of their piece; they are spread over all that is to be read.
@@ -152,12 +154,14 @@ def plan_columns(
     """
     first = new_schema(rule)
     after = with_rule(rule, first if present is None else present, first)
+    looks = [(piece,) for piece in sample]
     if grows(rule) and sample:
-        learnt = engine.perform(sample, _rules(rule, after), sample_rows)
-        after = with_found(after, learnt)
+        learnt = engine.perform(looks, _rules(rule, after), sample_rows)
+        after = with_found(after, chain.from_iterable(learnt))
     survey = Survey()
     if sample:
-        for result in engine.perform(sample, _rules(rule, after, survey=True), sample_rows):
+        looked = engine.perform(looks, _rules(rule, after, survey=True), sample_rows)
+        for result in chain.from_iterable(looked):
             survey.merge(result.survey)
     return TablePlan(
         "new" if present is None else "there",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import struct
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow.parquet as pq
@@ -24,9 +25,12 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import FileScanTask, Table
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
+from coldstream.errors import InternalError
 from coldstream.jobs.materialise.table import StoredFile, WrittenFile
 from coldstream.names import MAX_OFFSET
 
@@ -36,21 +40,19 @@ _COUNTS, _NONE = MetricsMode(MetricModeTypes.COUNTS), MetricsMode(MetricModeType
 _Plan = dict[int, StatisticsCollector]
 
 
-def data_file(table: Table, written: WrittenFile) -> DataFile:
+def data_file(table: Table, written: WrittenFile, order: int | None) -> DataFile:
     """The entry of a manifest for a file.
 
     Args:
         table: that gets the file.
         written: the file.
+        order: id of the table's order that a file in order has; None if it has none.
     """
-    # Tables of older releases have no order: 0.
-    order = table.metadata.default_sort_order_id or None
-    unit = () if written.time_unit is None else (written.time_unit,)
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=written.path,
         file_format=FileFormat.PARQUET,
-        partition=Record(written.stream, *unit),
+        partition=_partition(table.spec(), written),
         file_size_in_bytes=written.size,
         sort_order_id=order if written.in_order else None,
         spec_id=table.metadata.default_spec_id,
@@ -60,27 +62,50 @@ def data_file(table: Table, written: WrittenFile) -> DataFile:
     )
 
 
-def stored_file(task: FileScanTask, offset: int, time: int) -> StoredFile:
+def _partition(spec: PartitionSpec, written: WrittenFile) -> Record:
+    """Where a file lies among the table's."""
+    if written.stream is None and any(map(_is_stream, spec.fields)):
+        raise InternalError("a file of several streams in a table of files by stream")
+    return Record(
+        *(written.stream if _is_stream(field) else written.time_unit for field in spec.fields)
+    )
+
+
+def _is_stream(field: PartitionField) -> bool:
+    """Only streams divide a table of ours as they are; times and keys do by a transform."""
+    return isinstance(field.transform, IdentityTransform)
+
+
+def stored_file(
+    task: FileScanTask, specs: Mapping[int, PartitionSpec], stream: int, offset: int, time: int
+) -> StoredFile:
     """What a table knows of one of its files.
 
     Args:
         task: of a scan of all of the table.
+        specs: how the table's files are, or were, divided, by id.
+        stream: id of the column with the stream.
         offset: id of the column with the offset.
         time: id of the column with the time.
     """
     file = task.file
+    place = {
+        _is_stream(field): file.partition[at] for at, field in enumerate(specs[file.spec_id].fields)
+    }
+    least = file.lower_bounds.get(stream, b"").decode(errors="replace")
     low, high = file.lower_bounds.get(offset), file.upper_bounds.get(time)
     last = file.upper_bounds.get(offset)
     return StoredFile(
         path=file.file_path,
         size=file.file_size_in_bytes,
         rows=file.record_count,
-        stream=file.partition[0],
-        time_unit=file.partition[1] if len(file.partition) > 1 else None,
+        stream=place.get(True),
+        time_unit=place.get(False),
         first_offset=0 if low is None else _LONG.unpack(low)[0],
         last_ms=None if high is None else _LONG.unpack(high)[0] // 1000,
         partly=bool(task.delete_files),
         last_offset=MAX_OFFSET - 1 if last is None else _LONG.unpack(last)[0],
+        low_stream=place.get(True, least),
     )
 
 

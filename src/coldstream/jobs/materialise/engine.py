@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from coldstream.jobs.materialise.compact import CompactPiece, CompactResult
 from coldstream.jobs.materialise.latest_merge import MergePiece, MergeResult
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.task import TaskResult, TaskRules
+from coldstream.jobs.materialise.task import TaskRules
+from coldstream.jobs.materialise.task_result import TaskResult
 from coldstream.jobs.materialise.write import FileLayout
 from coldstream.manifest.ledger import Ledger
 from coldstream.osiris.offsets import OffsetSet
@@ -16,7 +18,7 @@ from coldstream.osiris.offsets import OffsetSet
 
 @dataclass(frozen=True, slots=True)
 class TaskPiece:
-    """Work for one task.
+    """Work for one task, or for a part of one.
 
     Attributes:
         stream: directory name.
@@ -29,6 +31,10 @@ class TaskPiece:
     span: tuple[int, int]
     split: Any
     size: int
+
+
+#: What a worker does at once: pieces of several streams only where they share files.
+Task = tuple[TaskPiece, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +72,18 @@ class Engine(Protocol):
         ...
 
     def perform(
-        self,
-        pieces: Sequence[TaskPiece],
-        rules: TaskRules,
-        row_limit: int | None = None,
-    ) -> list[TaskResult]:
-        """Do tasks, all at once; results in the order of the pieces."""
+        self, tasks: Sequence[Task], rules: TaskRules, row_limit: int | None = None
+    ) -> list[tuple[TaskResult, ...]]:
+        """Do tasks, all at once; for each the results of its pieces, in their order.
+
+        A file may have rows of all pieces of a task, so their results belong together.
+        """
         ...
 
     def merge(self, pieces: Sequence[MergePiece], layout: FileLayout) -> list[MergeResult]:
         """Bring buckets of a table up to date; results in the order of the pieces."""
+        ...
+
+    def compact(self, pieces: Sequence[CompactPiece], layout: FileLayout) -> list[CompactResult]:
+        """Merge small files; results in the order of the pieces. What fails is a result, too."""
         ...

@@ -46,7 +46,8 @@ from coldstream.jobs.materialise.catalog_answers import answers, meaning
 from coldstream.jobs.materialise.data_files import data_file, stored_file
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.iceberg_deletes import deleted_positions, partly_deleted
-from coldstream.jobs.materialise.iceberg_new import PARTITION, RETRIES, create, divided
+from coldstream.jobs.materialise.iceberg_new import RETRIES, create
+from coldstream.jobs.materialise.iceberg_shape import Shape, check_shape, shaped
 from coldstream.jobs.materialise.iceberg_state import (
     APPEND_PROPERTY,
     OWN_PLACE,
@@ -61,7 +62,7 @@ from coldstream.jobs.materialise.iceberg_state import (
 )
 from coldstream.jobs.materialise.iceberg_versions import forgettable, referenced, unchanged
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.rows import batches_of, holds, kept_of, without
+from coldstream.jobs.materialise.rows import batches_of, holds, kept_of, without_of
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.schema import grown, small
 from coldstream.jobs.materialise.table import (
@@ -72,7 +73,7 @@ from coldstream.jobs.materialise.table import (
     Versions,
     WrittenFile,
 )
-from coldstream.jobs.materialise.write import FileLayout, TableWriter
+from coldstream.jobs.materialise.write import TableWriter
 from coldstream.names import check_stream
 
 _GROW_ATTEMPTS = 10
@@ -102,6 +103,8 @@ class IcebergTable:
         new_id: gives a name that is used once.
         states: where state objects lie.
         buckets: of its files, in the place of `partition`.
+        shared: whether its streams share files; a table of files by stream becomes such a one.
+        order: names of columns by which the rows of a file are sorted before stream and offset.
     """
 
     def __init__(
@@ -116,14 +119,15 @@ class IcebergTable:
         new_id: Callable[[], str],
         states: StatePlace = OWN_PLACE,
         buckets: Buckets | None = None,
+        shared: bool = False,
+        order: tuple[str, ...] = (),
     ) -> None:
         if catalog.properties.get("py-io-impl") != FILE_IO:
             raise InvalidInputError("the Iceberg catalog has no KeepingFileIO")
         self.name = name
         self._catalog = catalog
         self._new_location = location
-        self._partition = partition
-        self._buckets = buckets
+        self._shape = Shape(partition, columns, buckets, shared, order)
         self._stream, self._offset, self._time = columns
         self._files = files
         self._new_id = new_id
@@ -189,8 +193,9 @@ class IcebergTable:
                 with update.overwrite() if removed else update.merge_append() as files:
                     for old in removed:
                         files.delete_data_file(old)
+                    order = self._shape.order_id(table.metadata)
                     for new in (*append.files, *kept):
-                        files.append_data_file(data_file(table, new))
+                        files.append_data_file(data_file(table, new, order))
                 noted = note(files.snapshot_id, pointer)
                 said = {APPEND_PROPERTY: append.id, STATE_PROPERTY: pointer}
                 change.set_properties({**said, **noted})
@@ -217,24 +222,25 @@ class IcebergTable:
             removes: paths of files that go anyway.
         """
         table: IcebergMetadata = loaded.handle
-        seen = set(removes)
-        removed: list[DataFile] = []
-        kept: list[WrittenFile] = []
+        found: dict[str, tuple[DataFile, dict[str, Ranges]]] = {}
         for stream, ranges in replaces.items():
             if not ranges:
                 continue
             for task in table.scan(row_filter=self._within(stream, ranges)).plan_files():
-                path = task.file.file_path
-                # Where files are by key each spans nearly all offsets.
-                if path not in seen and self._holds(table, path, ranges):
-                    seen.add(path)
-                    removed.append(task.file)
-                    kept += self._other_rows(loaded, task.file, stream, ranges)
+                _, gone = found.setdefault(task.file.file_path, (task.file, {}))
+                gone[stream] = ranges
+        removed: list[DataFile] = []
+        kept: list[WrittenFile] = []
+        for path, (file, gone) in found.items():
+            # Where files are by key, or shared, each spans nearly all offsets.
+            if path not in removes and self._holds(table, path, gone):
+                removed.append(file)
+                kept += self._other_rows(loaded, file, gone)
         return removed, kept
 
-    def _holds(self, table: IcebergMetadata, path: str, ranges: Ranges) -> bool:
+    def _holds(self, table: IcebergMetadata, path: str, gone: Mapping[str, Ranges]) -> bool:
         with table.io.new_input(path).open() as source:
-            return holds(pq.ParquetFile(source), self._offset, ranges)
+            return holds(pq.ParquetFile(source), self._stream, self._offset, gone)
 
     def forget(self, loaded: Loaded, before_ms: int, *, dry_run: bool = False) -> Versions | None:
         with answers(self.name):
@@ -270,8 +276,9 @@ class IcebergTable:
 
     def _stored(self, table: IcebergMetadata) -> list[StoredFile]:
         ids = table.schema().find_field
-        offset, time = ids(self._offset).field_id, ids(self._time).field_id
-        return [stored_file(task, offset, time) for task in table.scan().plan_files()]
+        columns = [ids(name).field_id for name in (self._stream, self._offset, self._time)]
+        specs = table.specs()
+        return [stored_file(task, specs, *columns) for task in table.scan().plan_files()]
 
     def count(self, loaded: Loaded, stream: str, ranges: Ranges) -> int:
         if not ranges:
@@ -309,16 +316,13 @@ class IcebergTable:
         return f"{self._stream} == '{check_stream(stream)}' and ({' or '.join(spans)})"
 
     def _other_rows(
-        self, loaded: Loaded, file: DataFile, stream: str, ranges: Ranges
+        self, loaded: Loaded, file: DataFile, gone: Mapping[str, Ranges]
     ) -> list[WrittenFile]:
-        columns = (self._stream, self._offset, self._time)
-        layout = FileLayout(
-            loaded.location, loaded.schema, self._partition, columns, buckets=self._buckets
-        )
-        writer = TableWriter(layout, stream, self._files, self._new_id)
+        layout = self._shape.layout(loaded)
+        writer = TableWriter(layout, next(iter(gone)), self._files, self._new_id)
         written: list[WrittenFile] = []
         for batch in self.rows(loaded, file.file_path):
-            written += writer.write(without(batch, self._offset, ranges))
+            written += writer.write(without_of(batch, self._stream, self._offset, gone))
         return [*written, *writer.close()]
 
     def _create(self, schema: pa.Schema) -> IcebergMetadata:
@@ -332,27 +336,17 @@ class IcebergTable:
     def _created(self, schema: pa.Schema) -> IcebergMetadata:
         # Never a place that another table has, or had: its files are not ours to delete.
         location = self._new_location and f"{self._new_location}-{self._new_id()}"
-        columns = (self._stream, self._offset, self._time)
-        create(self._catalog, self.name, schema, location, self._partition, columns, self._buckets)
+        create(self._catalog, self.name, schema, location, self._shape)
         return self._catalog.load_table(self.name)
 
     def _check_ours(self, table: IcebergMetadata) -> None:
         if not isinstance(table.io, KeepingFileIO):
             raise InvalidInputError(f"the catalog or {self.name} itself asks for other file access")
-        properties = table.metadata.properties
-        if PARTITION not in properties:
-            raise InvalidInputError(
-                f"the table {self.name} exists and was not made by coldstream: choose another name"
-            )
-        wanted = divided(self._partition, self._buckets)
-        if properties[PARTITION] != wanted:
-            raise InvalidInputError(
-                f"the table {self.name} is partitioned by {properties[PARTITION]},"
-                f" the rule says {wanted}"
-            )
+        check_shape(self.name, table.metadata, self._shape)
 
     def _loaded(self, table: IcebergMetadata) -> Loaded:
         self._check_ours(table)
+        table = shaped(self._catalog, self.name, table, self._shape)
         if table.metadata.properties.get(RETRIES) != "0":
             with table.transaction() as change:
                 change.set_properties({RETRIES: "0"})

@@ -113,11 +113,11 @@ def plan_merge(
 def _has_of(file: StoredFile, offsets: Mapping[str, Ranges]) -> bool:
     """Whether it may have rows of some offsets, as far as its lowest and highest one tell."""
     span = Ranges.of([(file.first_offset, file.last_offset + 1)])
-    return bool(span & offsets.get(file.stream, Ranges()))
+    return bool(span & offsets.get(_bucket(file)[0], Ranges()))
 
 
 def _bucket(file: StoredFile | WrittenFile) -> tuple[str, int]:
-    if file.time_unit is None:
+    if file.time_unit is None or file.stream is None:
         raise InternalError("a file of a table of the latest is in no bucket", key=file.path)
     return file.stream, file.time_unit
 

@@ -1,18 +1,20 @@
 """What keeps a table quick to read and as long as it should be: compaction and retention.
 
-Both are one `Append` that takes files away, so both hold only if the table is as it was when they
-were planned; a materialise that lands meanwhile wins, and they are planned again next time.
+Retention is one `Append` that takes files away, and holds only if the table is as it was when it
+was planned; a materialise that lands meanwhile wins, and it is planned again next time. Merged
+files cost more, so they stay good as long as the files that they were made of are in the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 import pyarrow as pa
 
-from coldstream.errors import InternalError, UnknownOutcomeError
+from coldstream.errors import ColdstreamError, UnknownOutcomeError
+from coldstream.jobs.materialise.compact import CompactPiece, CompactResult, plan_compaction
+from coldstream.jobs.materialise.plan import task_windows
 from coldstream.jobs.materialise.table import (
     Append,
     AppendOutcome,
@@ -21,31 +23,14 @@ from coldstream.jobs.materialise.table import (
     Table,
     WrittenFile,
 )
-from coldstream.jobs.materialise.write import TableWriter
+from coldstream.jobs.materialise.write import FileLayout
 
+#: Merged files may be small again: of very many files only so many become one at once.
+_ROUNDS = 4
+_ATTEMPTS = 10
 
-def plan_compaction(files: Sequence[StoredFile], target_bytes: int) -> list[tuple[StoredFile, ...]]:
-    """Which files become one: neighbours of one stream and one unit of time, in offset order.
-
-    A file of more than half the target is left alone: rewriting it would save little. So is one of
-    which others have deleted rows: their own compaction knows which.
-
-    Args:
-        files: of the table.
-        target_bytes: what a file should have.
-    """
-    groups: list[tuple[StoredFile, ...]] = []
-    for _, members in groupby(sorted(files, key=lambda f: (*_place(f), f.first_offset)), _place):
-        together: list[StoredFile] = []
-        for file in members:
-            if file.size > target_bytes // 2 or file.partly:
-                continue
-            if together and sum(each.size for each in together) + file.size > target_bytes:
-                groups.append(tuple(together))
-                together = []
-            together.append(file)
-        groups.append(tuple(together))
-    return [group for group in groups if len(group) > 1]
+#: Does tasks, all at once; results in the order of the pieces.
+Compactor = Callable[[Sequence[CompactPiece], FileLayout], list[CompactResult]]
 
 
 def plan_retention(
@@ -62,10 +47,6 @@ def plan_retention(
     return tuple(file for file in files if file.last_ms is not None and file.last_ms < oldest)
 
 
-def _place(file: StoredFile) -> tuple[str, int]:
-    return file.stream, -1 if file.time_unit is None else file.time_unit
-
-
 @dataclass(frozen=True, slots=True)
 class Kept:
     """What maintenance did to a table.
@@ -75,34 +56,149 @@ class Kept:
         into: new files.
         expired: files whose rows were older than the rule keeps.
         expired_rows: rows in them.
+        overtaken: files that others took away, or deleted rows of, while they were merged: they
+            are as these left them.
     """
 
     merged: int = 0
     into: int = 0
     expired: int = 0
     expired_rows: int = 0
+    overtaken: int = 0
 
 
-def merge(
-    table: Table, loaded: Loaded, group: Sequence[StoredFile], writer: TableWriter
-) -> list[WrittenFile]:
-    """Write the rows of several files anew, as few files; nothing is committed yet.
+@dataclass(frozen=True, slots=True)
+class Maintainer:
+    """Maintains a table.
 
-    Raises:
-        InternalError: other rows came out than went in; nothing may be committed.
+    Attributes:
+        table: to maintain.
+        first_schema: see `Table.load`.
+        layout: how its files are written, as it was loaded.
+        compactor: does the tasks.
+        new_id: gives an id that is used once.
+        pause: waits after attempt n of a commit.
+        window_bytes: of files, that are merged before what was done is committed.
     """
-    written: list[WrittenFile] = []
-    with writer:
-        for file in group:
-            for batch in table.rows(loaded, file.path):
-                written += writer.write(batch)
-        written += writer.close()
-    before, after = sum(each.rows for each in group), sum(each.rows for each in written)
-    if before != after:
-        raise InternalError(
-            f"{before} rows became {after} when files were merged", stream=group[0].stream
-        )
-    return written
+
+    table: Table
+    first_schema: pa.Schema
+    layout: Callable[[Loaded], FileLayout]
+    compactor: Compactor
+    new_id: Callable[[], str]
+    pause: Callable[[int], None] = lambda _: None
+    window_bytes: int = 64 * 2**30
+
+    def maintain(
+        self,
+        *,
+        keep_seconds: int | None,
+        now_ms: int,
+        target_bytes: int,
+        compact: bool = True,
+        dry_run: bool = False,
+    ) -> Kept:
+        """Remove what is too old, then merge small files.
+
+        Args:
+            keep_seconds: as in a rule.
+            now_ms: ms since the Unix epoch.
+            target_bytes: what a file should have.
+            compact: merge small files, too.
+            dry_run: only say what would be done; the table is not even made.
+
+        Raises:
+            ColdstreamError: a group of files could not be merged; says which. They are as they
+                were, and what else was merged is done.
+            UnknownOutcomeError: nobody knows whether a change landed; it is planned again next
+                time, from what is there.
+        """
+        loaded = self.table.peek() if dry_run else self.table.load(self.first_schema)
+        if loaded is None:
+            return Kept()
+        files = self.table.files(loaded)
+        old = () if keep_seconds is None else plan_retention(files, keep_seconds, now_ms)
+        kept = Kept(expired=len(old), expired_rows=sum(file.rows for file in old))
+        if dry_run:
+            gone = {file.path for file in old}
+            left = [file for file in files if file.path not in gone]
+            pieces = self._planned(loaded, left, target_bytes) if compact else []
+            return replace(kept, merged=sum(len(p.files) for p in pieces), into=len(pieces))
+        if old and not swap(self.table, loaded, old, (), self.new_id()):
+            return Kept()
+        for _ in range(_ROUNDS if compact else 0):
+            before = kept.merged - kept.into
+            kept = self._merged(kept, target_bytes)
+            if kept.merged - kept.into == before:
+                break
+        return kept
+
+    def _planned(
+        self, loaded: Loaded, files: Sequence[StoredFile], target_bytes: int
+    ) -> list[CompactPiece]:
+        return plan_compaction(files, target_bytes, shared=self.layout(loaded).shared)
+
+    def _merged(self, kept: Kept, target_bytes: int) -> Kept:
+        """Merge what is small now; a commit for each window of it."""
+        loaded = self.table.load(self.first_schema)
+        pieces = self._planned(loaded, self.table.files(loaded), target_bytes)
+        sized = ((piece, piece.size) for piece in pieces)
+        failed: list[tuple[CompactPiece, ColdstreamError]] = []
+        for window in task_windows(sized, self.window_bytes):
+            results = self.compactor(window, self.layout(loaded))
+            done = list(zip(window, results, strict=True))
+            good = [(piece, each.files) for piece, each in done if each.error is None]
+            landed = self._committed(good)
+            kept = replace(
+                kept,
+                merged=kept.merged + sum(len(piece.files) for piece, _ in landed),
+                into=kept.into + sum(len(files) for _, files in landed),
+                overtaken=kept.overtaken
+                + sum(len(piece.files) for piece, _ in good)
+                - sum(len(piece.files) for piece, _ in landed),
+            )
+            failed += [(piece, each.error) for piece, each in done if each.error is not None]
+        if failed:
+            raise _told(self.table.name, len(failed), len(pieces), *failed[0])
+        return kept
+
+    def _committed(self, good: Sequence[_Done]) -> Sequence[_Done]:
+        """Put merged files in the place of those that they were made of; which of them are.
+
+        Those count whose files are all in the table now, with all their rows: files never change,
+        so it does not matter what else has changed.
+        """
+        id_ = self.new_id()
+        for attempt in range(1, _ATTEMPTS + 1):
+            loaded = self.table.load(self.first_schema)
+            if id_ in loaded.appended:  # it had landed; only the answer said otherwise
+                return good
+            there = {file.path for file in self.table.files(loaded) if not file.partly}
+            good = [each for each in good if there.issuperset(f.path for f in each[0].files)]
+            if not good:
+                return good
+            old = [file for piece, _ in good for file in piece.files]
+            new = [file for _, files in good for file in files]
+            if swap(self.table, loaded, old, new, id_):
+                return good
+            self.pause(attempt)
+        return []
+
+
+_Done = tuple[CompactPiece, tuple[WrittenFile, ...]]
+
+
+def _told(
+    table: str, failed: int, of: int, piece: CompactPiece, error: ColdstreamError
+) -> ColdstreamError:
+    """What is told of files that could not be merged."""
+    words = (
+        f"{table}: {failed} of {of} groups of files could not be merged and are as they were;"
+        f" the first, {piece.told()}: {error.reason}"
+    )
+    told = type(error)(words, stream=piece.stream, offset=piece.first_offset, key=error.key)
+    told.__cause__ = error
+    return told
 
 
 def swap(
@@ -120,50 +216,3 @@ def swap(
         if id_ not in table.load(loaded.schema).appended:
             raise
     return True
-
-
-def maintain(
-    table: Table,
-    *,
-    first_schema: pa.Schema,
-    keep_seconds: int | None,
-    now_ms: int,
-    target_bytes: int,
-    new_id: Callable[[], str],
-    writer: Callable[[Loaded, str], TableWriter],
-    compact: bool = True,
-    dry_run: bool = False,
-) -> Kept:
-    """Remove what is too old, then merge small files, one commit for each group of them.
-
-    One process does it, on the driver: a day's small files of a table are few; a table that was
-    never compacted takes as long as copying it.
-
-    Args:
-        table: to maintain.
-        first_schema: see `Table.load`.
-        keep_seconds: as in a rule.
-        now_ms: ms since the Unix epoch.
-        target_bytes: what a file should have.
-        new_id: gives an id that is used once.
-        writer: makes a writer of files for a stream.
-        compact: merge small files, too.
-        dry_run: only say what would be done.
-    """
-    loaded = table.load(first_schema)
-    files = table.files(loaded)
-    old = () if keep_seconds is None else plan_retention(files, keep_seconds, now_ms)
-    gone = {file.path for file in old}
-    small = [file for file in files if compact and file.path not in gone]
-    groups = plan_compaction(small, target_bytes)
-    kept = Kept(expired=len(old), expired_rows=sum(file.rows for file in old))
-    if dry_run:
-        return replace(kept, merged=sum(len(g) for g in groups), into=len(groups))
-    if old and not swap(table, loaded, old, (), new_id()):
-        return Kept()
-    for group in groups:
-        loaded = table.load(first_schema)
-        new = merge(table, loaded, group, writer(loaded, group[0].stream))
-        if swap(table, loaded, group, new, new_id()):
-            kept = replace(kept, merged=kept.merged + len(group), into=kept.into + len(new))
-    return kept

@@ -82,7 +82,12 @@ def open_tables(rule: TableRule, place: Place, warehouse: str) -> Tables:
     def new_id() -> str:
         return secrets.token_hex(8)
 
-    def table(name: str, columns: tuple[str, str, str], buckets: Buckets | None = None) -> Table:
+    def table(
+        name: str,
+        columns: tuple[str, str, str],
+        buckets: Buckets | None = None,
+        order: tuple[str, ...] = (),
+    ) -> Table:
         below = f"{warehouse}{name.replace('.', '/')}"
         # Whoever gives a table its place may also sweep it, and knows no state objects.
         states = StatePlace(f"{below}-states", load_file_io(file_properties(place)))
@@ -96,9 +101,11 @@ def open_tables(rule: TableRule, place: Place, warehouse: str) -> Tables:
             new_id=new_id,
             states=states if placed else OWN_PLACE,
             buckets=buckets,
+            shared=rule.shared,
+            order=order,
         )
 
     return Tables(
-        table(rule.table, columns_of(rule.body), rule.buckets),
+        table(rule.table, columns_of(rule.body), rule.buckets, rule.order),
         table(rule.dead_letters, KEY_COLUMNS),
     )

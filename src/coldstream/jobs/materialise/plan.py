@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from typing import TypeVar
 
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.engine import StreamNow
+from coldstream.jobs.materialise.engine import StreamNow, Task, TaskPiece
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.state import TableState
@@ -172,24 +172,73 @@ def todo_of(
     return todo
 
 
+#: Small pieces of work that one task does, at most: each costs a worker a few requests.
+MAX_TASK_PIECES = 200
+#: Pieces of a window: each worker is told all of them, about a kilobyte each.
+MAX_WINDOW_PIECES = 20_000
+#: For so many pieces a task counts at least, so that a window has 2000 of them at most.
+_LEAST = 10
+
+
+S = TypeVar("S", bound=Sized)
+
+
+def task_windows(tasks: Iterable[tuple[S, int]], max_bytes: int) -> Iterator[list[S]]:
+    """Tasks that are done at once and committed together.
+
+    Args:
+        tasks: of one piece or more, and how many bytes each means.
+        max_bytes: as for `windows`.
+    """
+    return windows(
+        tasks,
+        max_bytes=max_bytes,
+        max_items=MAX_WINDOW_PIECES,
+        count=lambda task: max(_LEAST, len(task)),
+    )
+
+
+def tasks_of(pieces: Iterable[TaskPiece], *, shared: bool, max_bytes: int) -> list[Task]:
+    """What each worker does at once, in the order of streams and offsets.
+
+    Args:
+        pieces: of work, in the order of offsets within a stream.
+        shared: whether streams share files; otherwise a task has one piece.
+        max_bytes: of a task that has more pieces than one.
+    """
+    if not shared:
+        return [(piece,) for piece in pieces]
+    sized = ((each, each.size) for each in sorted(pieces, key=lambda each: each.stream))
+    return list(map(tuple, windows(sized, max_bytes=max_bytes, max_items=MAX_TASK_PIECES)))
+
+
 T = TypeVar("T")
 
 
-def windows(items: Iterable[tuple[T, int]], *, max_bytes: int, max_items: int) -> Iterator[list[T]]:
+def windows(
+    items: Iterable[tuple[T, int]],
+    *,
+    max_bytes: int,
+    max_items: int,
+    count: Callable[[T], int] = lambda _: 1,
+) -> Iterator[list[T]]:
     """Neighbours that are committed together.
 
     Args:
         items: things, and how many bytes each means.
         max_bytes: of one window, unless a single thing has more.
-        max_items: of one window.
+        max_items: of one window, unless a single thing counts more.
+        count: for how many items a thing counts.
     """
     together: list[T] = []
-    size = 0
+    size = number = 0
     for item, item_bytes in items:
-        if together and (size + item_bytes > max_bytes or len(together) >= max_items):
+        more = count(item)
+        if together and (size + item_bytes > max_bytes or number + more > max_items):
             yield together
-            together, size = [], 0
+            together, size, number = [], 0, 0
         together.append(item)
         size += item_bytes
+        number += more
     if together:
         yield together

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,14 @@ from coldstream.jobs.materialise.ranges import Ranges
 
 
 def batches_of(
-    file: pq.ParquetFile, schema: pa.Schema, columns: Sequence[str] | None = None
+    file: pq.ParquetFile,
+    schema: pa.Schema,
+    columns: Sequence[str] | None = None,
+    *,
+    rows: int | None = None,
+    groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """A file's rows, a row group at a time.
+    """A file's rows, a row group at a time or a batch of it.
 
     Columns are found by name: they are never renamed, and what the file has not is null.
 
@@ -25,16 +30,28 @@ def batches_of(
         schema: of what is wanted.
         columns: names of those to read, where `schema` has few and none has others inside; all of
             the file's by default.
+        rows: in a batch, at most; all of a row group by default.
+        groups: the row groups to read; all by default.
     """
-    for number in range(file.num_row_groups):
-        group = file.read_row_group(number, columns=None if columns is None else list(columns))
-        found = [
-            with_type(group.column(each.name).combine_chunks(), each.type)
-            if each.name in group.column_names
-            else pa.nulls(group.num_rows, each.type)
-            for each in schema
-        ]
-        yield pa.RecordBatch.from_arrays(found, schema=schema)
+    names = None if columns is None else list(columns)
+    wanted = list(range(file.num_row_groups) if groups is None else groups)
+    if rows is not None:
+        for batch in file.iter_batches(rows, row_groups=wanted, columns=names):
+            found = {name: batch.column(name) for name in batch.schema.names}
+            yield _with_schema(found, batch.num_rows, schema)
+        return
+    for number in wanted:
+        group = file.read_row_group(number, columns=names)
+        found = {name: group.column(name).combine_chunks() for name in group.column_names}
+        yield _with_schema(found, group.num_rows, schema)
+
+
+def _with_schema(found: Mapping[str, pa.Array], rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        with_type(found[each.name], each.type) if each.name in found else pa.nulls(rows, each.type)
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def kept_of(
@@ -57,19 +74,50 @@ def kept_of(
 
 def without(batch: pa.RecordBatch, column: str, ranges: Ranges) -> pa.RecordBatch:
     """The rows whose offset lies in none of `ranges`."""
-    offsets = batch.column(column)
-    gone = pa.array([False] * batch.num_rows)
+    return batch.filter(pc.invert(_within(batch.column(column), ranges)))
+
+
+def _within(offsets: pa.Array, ranges: Ranges) -> pa.Array:
+    """Which offsets lie in one of `ranges`."""
+    found = pa.array(np.zeros(len(offsets), np.bool_))
     for first, next_offset in ranges:
         within = pc.and_(pc.greater_equal(offsets, first), pc.less(offsets, next_offset))
-        gone = pc.or_(gone, within)
-    return batch.filter(pc.invert(gone))
+        found = pc.or_(found, within)
+    return found
 
 
-def holds(file: pq.ParquetFile, column: str, ranges: Ranges) -> bool:
-    """Whether a file has a row whose offset lies in one of `ranges`; nothing else of it is read."""
-    schema = pa.schema([(column, pa.int64())])
-    found = batches_of(file, schema, [column])
-    return any(without(batch, column, ranges).num_rows < batch.num_rows for batch in found)
+def without_of(
+    batch: pa.RecordBatch, stream: str, offset: str, gone: Mapping[str, Ranges]
+) -> pa.RecordBatch:
+    """The rows but those of some offsets of some streams.
+
+    Args:
+        batch: of rows.
+        stream: name of its column with the stream.
+        offset: name of its column with the offset.
+        gone: offsets by stream.
+    """
+    streams = batch.column(stream)
+    for name in pc.unique(streams).to_pylist() if batch.num_rows else ():
+        if not gone.get(name):
+            continue
+        mine = pc.equal(streams, name)
+        stays = pc.invert(_within(batch.column(offset), gone[name]))
+        batch = batch.filter(pc.or_(pc.invert(mine), stays))
+        streams = batch.column(stream)
+    return batch
+
+
+def holds(file: pq.ParquetFile, stream: str, offset: str, gone: Mapping[str, Ranges]) -> bool:
+    """Whether a file has a row of some offsets of some streams; nothing else of it is read.
+
+    Args:
+        file: to read.
+        stream, offset, gone: as for `without_of`.
+    """
+    schema = pa.schema([(stream, pa.string()), (offset, pa.int64())])
+    found = batches_of(file, schema, schema.names)
+    return any(without_of(each, stream, offset, gone).num_rows < each.num_rows for each in found)
 
 
 def with_type(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -38,9 +38,20 @@ def new_schema(rule: TableRule) -> pa.Schema:
     """The columns that a rule gives a new table.
 
     Raises:
-        InvalidInputError: as `first_schema`.
+        InvalidInputError: as `first_schema`; or the rule's order names none of them.
     """
     first = first_schema(rule.body, rule.schema, rule.columns)
+    for name in rule.order:
+        kind = first.field(name).type if name in first.names else pa.null()
+        if (
+            pa.types.is_nested(kind)
+            or pa.types.is_null(kind)
+            or isinstance(kind, pa.BaseExtensionType)
+        ):
+            raise InvalidInputError(
+                f"order: {name[:80]!r} is no column of {rule.table} with one value a row, or nobody"
+                " has declared it: fields of bodies need a schema"
+            )
     if rule.latest is None:
         return first
     return pa.schema([pa.field(key_column(rule.body), pa.string()), *first])

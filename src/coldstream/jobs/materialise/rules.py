@@ -57,6 +57,13 @@ class TablePartition(StrEnum):
     NONE = "none"
 
 
+class TableFiles(StrEnum):
+    """Whose rows a file has: one stream's, or those of many small ones."""
+
+    OWN = "own"
+    SHARED = "shared"
+
+
 class Maintenance(StrEnum):
     """Who merges files and forgets versions: this job when asked, or AWS Glue all the time."""
 
@@ -88,6 +95,9 @@ class TableRule:
         maintenance: who keeps it in shape.
         latest: where the table has one row a key and stream, its last message; None for a row of
             every message.
+        files: whose rows a file has.
+        order: names of columns by which the rows of a file are sorted; by stream and offset, as
+            they come, if there are none.
     """
 
     streams: str
@@ -105,6 +115,8 @@ class TableRule:
     catalog: RestCatalogRef | None = None
     maintenance: Maintenance = Maintenance.OWN
     latest: Latest | None = None
+    files: TableFiles = TableFiles.OWN
+    order: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for pattern in (self.streams, self.super_streams):
@@ -125,6 +137,8 @@ class TableRule:
                 raise InvalidInputError(
                     f"columns: {name[:80]!r} is named twice, or none of {', '.join(EXTRA_COLUMNS)}"
                 )
+        if len(set(self.order)) < len(self.order):
+            raise InvalidInputError("order: a column is named twice")
         if self.start not in ("first", "next") and not self.start.isdecimal():
             raise InvalidInputError(f"start is first, next or an offset, not {self.start!r}")
         if self.keep_seconds is not None and self.keep_seconds < _DAY_SECONDS:
@@ -143,6 +157,10 @@ class TableRule:
             raise InvalidInputError("latest is for messages as they are, not for a function's rows")
         if self.partition is not TablePartition.DAY:
             raise InvalidInputError("latest: files are divided by key, so there is no partition")
+        if self.order:
+            raise InvalidInputError("latest: rows are divided by key, so there is no order")
+        if self.files is TableFiles.SHARED:
+            raise InvalidInputError("latest: a bucket is of one stream, so files are not shared")
         if self.keep_seconds is not None:
             raise InvalidInputError("latest: a key stays until a tombstone deletes it; no keep")
         column = key_column(self.body)
@@ -158,6 +176,11 @@ class TableRule:
     def buckets(self) -> Buckets | None:
         """Of the table's files, in the place of `partition`."""
         return None if self.latest is None else self.latest.divided(self.body)
+
+    @property
+    def shared(self) -> bool:
+        """Whether streams share files."""
+        return self.files is TableFiles.SHARED
 
     @property
     def dead_letters(self) -> str:
@@ -251,6 +274,8 @@ _WORDS = {
     "columns": "columns",
     "catalog": "catalog",
     "maintenance": "maintenance",
+    "files": "files",
+    "order": "order",
     **dict.fromkeys(LATEST_WORDS, ""),
 }
 #: Words that need not be text.
@@ -259,6 +284,7 @@ _ENUMERATIONS: Mapping[str, type[StrEnum]] = {
     "partition": TablePartition,
     "misfits": Misfits,
     "maintenance": Maintenance,
+    "files": TableFiles,
 }
 
 
@@ -300,8 +326,9 @@ def _rule(value: object, read: Callable[[str], str], unless_said: Mapping[str, A
             of_latest[word] = each
             continue
         arguments[_WORDS[word]] = parse_duration(each) if word == "keep" else each
-    if "columns" in arguments:
-        arguments["columns"] = names_in(arguments["columns"])
+    for word in ("columns", "order"):
+        if word in arguments:
+            arguments[word] = names_in(arguments[word])
     if "body_format" in arguments:
         arguments["body_format"] = parse_body_format(arguments["body_format"])
     if "catalog" in arguments:

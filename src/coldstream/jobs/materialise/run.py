@@ -11,17 +11,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal
 
 import pyarrow as pa
 
 from coldstream.jobs.materialise.column_plan import grows, plan_columns, sample_of
 from coldstream.jobs.materialise.commit import commit
-from coldstream.jobs.materialise.engine import Engine, StreamNow, TaskPiece
+from coldstream.jobs.materialise.engine import Engine, StreamNow, Task, TaskPiece
 from coldstream.jobs.materialise.erase import erase_all
 from coldstream.jobs.materialise.latest_commit import Merging
 from coldstream.jobs.materialise.latest_rows import staged_schema
-from coldstream.jobs.materialise.plan import BackfillWindow, Wanted, todo_of, windows
+from coldstream.jobs.materialise.open_file import DEFAULT_GROUP_BYTES
+from coldstream.jobs.materialise.plan import BackfillWindow, Wanted, task_windows, tasks_of, todo_of
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import new_schema, with_rule
 from coldstream.jobs.materialise.rules import TableRule
@@ -29,12 +31,12 @@ from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_sch
 from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.materialise.table import Append, Loaded, Table
 from coldstream.jobs.materialise.table_report import TableReport
-from coldstream.jobs.materialise.task import TaskResult, TaskRules, check_tiling, with_found
+from coldstream.jobs.materialise.task import TaskRules
+from coldstream.jobs.materialise.task_result import TaskResult, check_tiling, with_found
 from coldstream.jobs.materialise.write import FileLayout
 
 #: So often a window is done again because its bodies had fields that the table had no column for.
 _MAX_GROWTH = 3
-_MAX_TASKS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,9 @@ class RunSettings:
         target_bytes: size of a file.
         sample_rows: of each of the first tasks, to learn the fields of a new table's bodies.
         dry_run: only say what would be done.
+        task_bytes: what one task reads of several streams that share files.
         columns: with `dry_run`: also what would become of every column, out of a sample.
+        group_bytes: of a row group, as rows are in memory.
     """
 
     window: BackfillWindow = field(default_factory=BackfillWindow)
@@ -56,6 +60,8 @@ class RunSettings:
     sample_rows: int = 20_000
     dry_run: bool = False
     columns: bool = False
+    group_bytes: int = DEFAULT_GROUP_BYTES
+    task_bytes: int = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +125,17 @@ class Runner:
         replaces = {now.stream: each.replaces - each.lost for now, each in todo if each.replaces}
         cut_off = {now.stream: each.cut_off for now, each in todo if each.cut_off}
         left = {now.stream: each.read for now, each in todo}
-        sized = ((piece, piece.size) for piece in pieces)
-        for window in windows(sized, max_bytes=settings.window_bytes, max_items=_MAX_TASKS):
+        tasks = tasks_of(pieces, shared=rule.shared, max_bytes=settings.task_bytes)
+        sized = ((task, sum(piece.size for piece in task)) for task in tasks)
+        for window in task_windows(sized, settings.window_bytes):
             results, loaded = self._perform(rule, tables, loaded, window, settings, report)
             covered = _spans(results, "covered")
-            later = {piece.stream for piece in pieces[pieces.index(window[-1]) + 1 :]}
-            for stream in {piece.stream for piece in window}:
-                mine = [result for result in results if result.stream == stream]
+            tasks = tasks[len(window) :]
+            later = {piece.stream for task in tasks for piece in task}
+            by_stream = {piece.stream: list[TaskResult]() for task in window for piece in task}
+            for result in results:
+                by_stream[result.stream].append(result)
+            for stream, mine in by_stream.items():
                 ranges = covered.get(stream, Ranges())
                 # What a window covers must follow on what the windows before it have covered.
                 expected = _head(left[stream], ranges) if stream in later else left[stream]
@@ -133,10 +143,7 @@ class Runner:
                 left[stream] = left[stream] - ranges
             change = self._change(rule, covered, replaces, cut_off, epochs)
             self._commit(rule, tables, begin, results, change, settings, report)
-            self.say(
-                f"{rule.table}: {report.rows} rows, {report.dead_letters} dead letters, "
-                f"{report.files} files of {report.file_bytes} bytes, {report.commits} commits"
-            )
+            self.say(report.told())
         both = ((tables.rows, begin), (tables.dead, dead_schema()))
         report.erased_rows = erase_all(both, streams, new_id=self.new_id, pause=self.pause)
         return report
@@ -228,7 +235,8 @@ class Runner:
     ) -> Loaded:
         """Give a new table the columns that a sample of its bodies has."""
         rules = self._rules(rule, tables, loaded, settings)
-        results = self.engine.perform(pieces, rules, settings.sample_rows)
+        looks = [(piece,) for piece in pieces]
+        results = chain.from_iterable(self.engine.perform(looks, rules, settings.sample_rows))
         return self._grow(tables, loaded, with_found(loaded.schema, results), report)
 
     def _perform(
@@ -236,12 +244,12 @@ class Runner:
         rule: TableRule,
         tables: Tables,
         loaded: Loaded,
-        window: Sequence[TaskPiece],
+        window: Sequence[Task],
         settings: RunSettings,
         report: TableReport,
     ) -> tuple[list[TaskResult], Loaded]:
         """Do a window; again, where bodies had fields for which there was no column yet."""
-        results: list[TaskResult | None] = [None] * len(window)
+        results: list[tuple[TaskResult, ...]] = [()] * len(window)
         todo = list(range(len(window)))
         for growth in range(_MAX_GROWTH + 1):
             rules = self._rules(rule, tables, loaded, settings)
@@ -250,12 +258,15 @@ class Runner:
                 results[number] = result
             if not grows(rule) or growth == _MAX_GROWTH:
                 break
-            after = self._grow(tables, loaded, with_found(loaded.schema, done), report)
+            found = with_found(loaded.schema, chain.from_iterable(done))
+            after = self._grow(tables, loaded, found, report)
             if after.schema.equals(loaded.schema):
                 break
             loaded = after
-            todo = [number for number, result in zip(todo, done, strict=True) if len(result.found)]
-        return [result for result in results if result is not None], loaded
+            # Of a task with several streams all is done again: they are in the same files.
+            lacking = [any(len(result.found) for result in each) for each in done]
+            todo = [number for number, lacks in zip(todo, lacking, strict=True) if lacks]
+        return list(chain.from_iterable(results)), loaded
 
     def _grow(
         self, tables: Tables, loaded: Loaded, schema: pa.Schema, report: TableReport
@@ -281,7 +292,13 @@ class Runner:
             rule.body,
             rows,
             FileLayout(
-                dead.location, dead.schema, rule.partition, KEY_COLUMNS, settings.target_bytes
+                dead.location,
+                dead.schema,
+                rule.partition,
+                KEY_COLUMNS,
+                settings.target_bytes,
+                shared=rule.shared,
+                group_bytes=settings.group_bytes,
             ),
             rule.body_format,
             rule.schema,
@@ -355,6 +372,9 @@ def layout_of(rule: TableRule, loaded: Loaded, settings: RunSettings) -> FileLay
         columns_of(rule.body),
         settings.target_bytes,
         buckets=rule.buckets,
+        shared=rule.shared,
+        group_bytes=settings.group_bytes,
+        order=rule.order,
     )
 
 

@@ -19,7 +19,14 @@ from coldstream.bodies.apply import BodyMaker
 from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import select
-from coldstream.jobs.materialise.engine import StreamNow, TaskPiece
+from coldstream.jobs.materialise.compact import (
+    CompactPiece,
+    CompactResult,
+    attempted,
+    encode_compacted,
+    parse_compacted,
+)
+from coldstream.jobs.materialise.engine import StreamNow, Task, TaskPiece
 from coldstream.jobs.materialise.erase import erased_now
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.latest_merge import (
@@ -31,14 +38,8 @@ from coldstream.jobs.materialise.latest_merge import (
 )
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.schema import READ_COLUMNS
-from coldstream.jobs.materialise.task import (
-    BATCH_BYTES,
-    TaskResult,
-    TaskRules,
-    encode_result,
-    parse_result,
-    perform,
-)
+from coldstream.jobs.materialise.task import BATCH_BYTES, Part, TaskRules, perform_all
+from coldstream.jobs.materialise.task_result import TaskResult, encode_results, parse_results
 from coldstream.jobs.materialise.write import FileLayout
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.osiris.body import BodyFormat
@@ -141,10 +142,11 @@ class SparkEngine:
         return found
 
     def perform(
-        self, pieces: Sequence[TaskPiece], rules: TaskRules, row_limit: int | None = None
-    ) -> list[TaskResult]:
-        work = _working(self._place, [piece.split for piece in pieces], rules, row_limit)
-        return [parse_result(each) for each in self._results(work, len(pieces), len(pieces))]
+        self, tasks: Sequence[Task], rules: TaskRules, row_limit: int | None = None
+    ) -> list[tuple[TaskResult, ...]]:
+        splits = [[piece.split for piece in task] for task in tasks]
+        work = _working(self._place, splits, rules, row_limit)
+        return [parse_results(each) for each in self._results(work, len(tasks), len(tasks))]
 
     def merge(self, pieces: Sequence[MergePiece], layout: FileLayout) -> list[MergeResult]:
         if not pieces:
@@ -152,6 +154,12 @@ class SparkEngine:
         work = _merging(self._place, pieces, layout)
         tasks = min(len(pieces), _MAX_MERGES)
         return [parse_merged(each) for each in self._results(work, len(pieces), tasks)]
+
+    def compact(self, pieces: Sequence[CompactPiece], layout: FileLayout) -> list[CompactResult]:
+        if not pieces:
+            return []
+        work = _compacting(self._place, pieces, layout)
+        return [parse_compacted(each) for each in self._results(work, len(pieces), len(pieces))]
 
     def _results(self, work: _Work, count: int, tasks: int) -> list[str]:
         """What the workers say of things 0 to `count` - 1, in this order."""
@@ -162,35 +170,37 @@ class SparkEngine:
 
 
 def _working(
-    place: Place, splits: Sequence[_Split], rules: TaskRules, row_limit: int | None
+    place: Place, tasks: Sequence[Sequence[_Split]], rules: TaskRules, row_limit: int | None
 ) -> _Work:
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         prepare()
         remote = connect(place)
         files = StoredFiles(region=place.region, endpoint=place.endpoint)
         for number in _numbers(batches):
-            each = splits[number]
-            result = perform(
-                each.planned.stream,
-                SplitSource(
-                    each.planned,
-                    decode_split(each.split),
-                    remote,
-                    rules.body_format,
-                    rules.steps,
-                    rules.columns,
-                    keep_empty=rules.latest is not None,
-                ),
+            results = perform_all(
+                [_part(each, remote, rules) for each in tasks[number]],
                 rules,
                 files,
                 lambda: secrets.token_hex(8),
                 now_ms=time.time_ns() // 10**6,
                 row_limit=row_limit,
-                origin=each.planned.origin,
             )
-            yield _said(number, encode_result(result))
+            yield _said(number, encode_results(results))
 
     return run
+
+
+def _part(split: _Split, remote: Remote, rules: TaskRules) -> Part:
+    source = SplitSource(
+        split.planned,
+        decode_split(split.split),
+        remote,
+        rules.body_format,
+        rules.steps,
+        rules.columns,
+        keep_empty=rules.latest is not None,
+    )
+    return Part(split.planned.stream, source, split.planned.origin)
 
 
 def _merging(place: Place, pieces: Sequence[MergePiece], layout: FileLayout) -> _Work:
@@ -200,6 +210,17 @@ def _merging(place: Place, pieces: Sequence[MergePiece], layout: FileLayout) -> 
         for number in _numbers(batches):
             result = merge(pieces[number], layout, files, lambda: secrets.token_hex(8))
             yield _said(number, encode_merged(result))
+
+    return run
+
+
+def _compacting(place: Place, pieces: Sequence[CompactPiece], layout: FileLayout) -> _Work:
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        prepare()
+        files = StoredFiles(region=place.region, endpoint=place.endpoint)
+        for number in _numbers(batches):
+            result = attempted(pieces[number], layout, files, lambda: secrets.token_hex(8))
+            yield _said(number, encode_compacted(result))
 
     return run
 

@@ -107,13 +107,16 @@ def sweep(
         dry_run: only say what would be done.
 
     Returns:
-        What was done; None if it has to wait (`Table.forget`): nothing was deleted.
+        What was done; None if it has to wait (`Table.forget`), or there is no table for a dry run:
+        nothing was deleted.
 
     Raises:
         PermissionDeniedError, UnavailableError: from the store; what is left goes next time.
         CorruptDataError, InvalidInputError: from the table; nothing was deleted.
     """
-    loaded = table.load(first_schema)
+    loaded = table.peek() if dry_run else table.load(first_schema)
+    if loaded is None:
+        return None
     under = key_of(loaded.location)
     if not under.strip("/"):
         raise InternalError(f"{loaded.location} is no place that can be swept")

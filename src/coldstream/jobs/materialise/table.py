@@ -38,20 +38,20 @@ class WrittenFile:
         path: URL, below the table's location.
         size: bytes.
         rows: how many.
-        stream: of all its rows.
+        stream: of all its rows; None where the table's streams share files.
         time_unit: hours or days since the Unix epoch of all its rows, as the table is partitioned,
             or their bucket; None where it is not.
         first_offset: lowest offset in it.
         last_offset: highest offset in it.
         footer: the file's own metadata, as a Parquet file without rows; nothing where the file
             never becomes part of a table.
-        in_order: whether its rows are in the order of offsets.
+        in_order: whether its rows are in the order of stream and offset.
     """
 
     path: str
     size: int
     rows: int
-    stream: str
+    stream: str | None
     time_unit: int | None
     first_offset: int
     last_offset: int
@@ -95,23 +95,25 @@ class StoredFile:
         path: URL.
         size: bytes.
         rows: how many.
-        stream: of all its rows.
+        stream: of all its rows; None where streams may share it.
         time_unit: as in `WrittenFile`.
         first_offset: lowest offset in it.
         last_ms: latest time in it, ms since the Unix epoch; None if it has no rows with a time.
         partly: others have deleted rows of it, which it still has.
         last_offset: highest offset in it, where that is known.
+        low_stream: it has no row of a stream before this one.
     """
 
     path: str
     size: int
     rows: int
-    stream: str
+    stream: str | None
     time_unit: int | None
     first_offset: int
     last_ms: int | None
     partly: bool = False
     last_offset: int = MAX_OFFSET - 1
+    low_stream: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,13 @@ class TableReport:
     deleted: dict[str, list[list[int]]] = field(default_factory=dict)
     plan: TablePlan | None = None
 
+    def told(self) -> str:
+        """What has been written so far, in words."""
+        return (
+            f"{self.table}: {self.rows} rows, {self.dead_letters} dead letters, {self.files} files"
+            f" of {self.file_bytes} bytes, {self.commits} commits"
+        )
+
     def add(self, other: TableReport) -> None:
         """Take in what another part of the same run did to the table."""
         self.streams += other.streams

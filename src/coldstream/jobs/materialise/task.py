@@ -10,13 +10,10 @@ alone. These are dead letters with the reason.
 
 from __future__ import annotations
 
-import base64
-import json
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
-from itertools import pairwise
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -28,18 +25,15 @@ from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.latest import Latest
 from coldstream.jobs.materialise.latest_rows import last_of, latest_rows
-from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.schema import DEAD_COLUMNS, dead_schema, grown, merged
-from coldstream.jobs.materialise.survey import Survey
-from coldstream.jobs.materialise.table import WrittenFile
+from coldstream.jobs.materialise.schema import DEAD_COLUMNS, dead_schema, merged
+from coldstream.jobs.materialise.task_result import TaskResult
 from coldstream.jobs.materialise.times import bounded
 from coldstream.jobs.materialise.transform import Transformed, joined, refused, transform
 from coldstream.jobs.materialise.write import FileLayout, TableWriter, attempt
-from coldstream.jobs.materialise.written import written_from, written_json
 from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 
-#: A batch becomes a row group.
+#: What a source decodes at once.
 BATCH_BYTES = 32 * 2**20
 #: What a value can raise on its way into a file. A mistake of ours raises others: it must not make
 #: dead letters of messages that nothing is wrong with.
@@ -90,46 +84,6 @@ class TaskRules:
     latest: Latest | None = None
 
 
-@dataclass(slots=True)
-class TaskResult:
-    """What a task did.
-
-    Attributes:
-        stream: directory name.
-        files: of rows.
-        dead_files: of dead letters.
-        covered: offsets that were read.
-        lost: those of them that exist nowhere any more.
-        rows: how many were written.
-        dead: how many dead letters.
-        bytes_read: of messages, uncompressed wire bytes.
-        last_ms: time of the last message, ms since the Unix epoch; None without any.
-        times_moved: that lay outside of the years that a table can hold.
-        found: fields of bodies that the table has no column for.
-        survey: what a task that only looked has seen.
-        no_key: messages without a key, where the table has the latest of each.
-        tombstones: messages that delete their key.
-        unread: where a table has the latest of each key: offsets that are there, and whose messages
-            cannot be read.
-    """
-
-    stream: str
-    files: list[WrittenFile] = field(default_factory=list)
-    dead_files: list[WrittenFile] = field(default_factory=list)
-    covered: list[tuple[int, int]] = field(default_factory=list)
-    lost: list[tuple[int, int]] = field(default_factory=list)
-    rows: int = 0
-    dead: int = 0
-    bytes_read: int = 0
-    last_ms: int | None = None
-    times_moved: int = 0
-    found: pa.Schema = field(default_factory=lambda: pa.schema([]))
-    survey: Survey = field(default_factory=Survey)
-    no_key: int = 0
-    tombstones: int = 0
-    unread: list[tuple[int, int]] = field(default_factory=list)
-
-
 def perform(
     stream: str,
     source: Source,
@@ -153,15 +107,52 @@ def perform(
         row_limit: messages to look at without writing any, to learn the fields of bodies.
         origin: what a dead letter about lost offsets says; the stream alone by default.
     """
+    part = Part(stream, source, origin)
+    return perform_all([part], rules, files, new_id, now_ms=now_ms, row_limit=row_limit)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Work of one stream in a task.
+
+    Attributes:
+        stream: directory name.
+        source: gives its messages.
+        origin: what a dead letter about lost offsets says; the stream alone by default.
+    """
+
+    stream: str
+    source: Source
+    origin: Origin | None = None
+
+
+def perform_all(
+    parts: Sequence[Part],
+    rules: TaskRules,
+    files: Files,
+    new_id: Callable[[], str],
+    *,
+    now_ms: int,
+    row_limit: int | None = None,
+) -> list[TaskResult]:
+    """Do one task of several parts; what became of each, in their order.
+
+    A file that has rows of several is told with one of them, so the results belong together.
+
+    Args:
+        parts: in the order of streams and offsets; several only where streams share files.
+        rules, files, new_id, now_ms, row_limit: as for `perform`.
+    """
     if row_limit is not None:
-        return _look(stream, source, rules, row_limit)
-    from_ = origin or Origin(stream)
+        return [_look(each.stream, each.source, rules, row_limit) for each in parts]
+    if len(parts) > 1 and not (rules.rows.shared and rules.dead.shared):
+        raise InternalError("a task of several streams that share no files")
     try:
-        return _written(stream, source, rules, files, new_id, now_ms, transform_all, from_)
+        return _written(parts, rules, files, new_id, now_ms, transform_all)
     except _OF_VALUES as error:
         if isinstance(error, ColdstreamError):
             raise
-    return _written(stream, source, rules, files, new_id, now_ms, transform_what_can_be, from_)
+    return _written(parts, rules, files, new_id, now_ms, transform_what_can_be)
 
 
 _Way = Callable[[pa.RecordBatch, TaskRules], Transformed]
@@ -192,24 +183,24 @@ def transform_what_can_be(batch: pa.RecordBatch, rules: TaskRules) -> Transforme
 
 
 def _written(
-    stream: str,
-    source: Source,
+    parts: Sequence[Part],
     rules: TaskRules,
     files: Files,
     new_id: Callable[[], str],
     now_ms: int,
     way: _Way,
-    origin: Origin,
-) -> TaskResult:
-    result = TaskResult(stream)
+) -> list[TaskResult]:
+    results = [TaskResult(each.stream) for each in parts]
     with (
-        TableWriter(rules.rows, stream, files, new_id) as rows,
-        TableWriter(rules.dead, stream, files, new_id) as dead,
+        TableWriter(rules.rows, parts[0].stream, files, new_id) as rows,
+        TableWriter(rules.dead, parts[0].stream, files, new_id) as dead,
     ):
-        _fill(result, source, rules, rows, dead, now_ms, way, origin)
-        result.files += rows.close()
-        result.dead_files += dead.close()
-    return result
+        for part, result in zip(parts, results, strict=True):
+            origin = part.origin or Origin(part.stream)
+            _fill(result, part.source, rules, rows, dead, now_ms, way, origin)
+        results[-1].files += rows.close()
+        results[-1].dead_files += dead.close()
+    return results
 
 
 def _look(stream: str, source: Source, rules: TaskRules, row_limit: int) -> TaskResult:
@@ -323,52 +314,3 @@ def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for each in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def with_found(schema: pa.Schema, results: Iterable[TaskResult]) -> pa.Schema:
-    """The columns of a table, and those that tasks have found in bodies."""
-    found = pa.schema([])
-    for result in results:
-        found = merged(found, result.found)
-    return grown(schema, found)
-
-
-def encode_result(result: TaskResult) -> str:
-    """As text, for the way from a worker to the driver."""
-    # Schemas are not copied: a copy goes down into every type by itself.
-    document = {each.name: getattr(result, each.name) for each in fields(result)}
-    document["found"] = base64.b64encode(result.found.serialize().to_pybytes()).decode()
-    document["survey"] = asdict(result.survey)
-    for name in ("files", "dead_files"):
-        document[name] = [written_json(each) for each in document[name]]
-    return json.dumps(document)
-
-
-def parse_result(text: str) -> TaskResult:
-    """What `encode_result` made."""
-    document = json.loads(text)
-    document["found"] = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["found"])))
-    document["survey"] = Survey(**document["survey"])
-    for name in ("files", "dead_files"):
-        document[name] = [written_from(each) for each in document[name]]
-    for name in ("covered", "lost", "unread"):
-        document[name] = [tuple(span) for span in document[name]]
-    return TaskResult(**document)
-
-
-def check_tiling(stream: str, results: Iterable[TaskResult], expected: Ranges) -> None:
-    """The tasks of a stream have covered what they should, each offset once.
-
-    Raises:
-        InternalError: they have not; nothing may be committed.
-    """
-    spans = sorted(span for result in results for span in result.covered)
-    for (_, end), (begin, _) in pairwise(spans):
-        if begin < end:
-            raise InternalError("two tasks read the same offset", stream=stream, offset=begin)
-    found = Ranges.of(spans)
-    if found != expected:
-        wrong = (expected - found) or (found - expected)
-        raise InternalError(
-            "the tasks did not read what was planned", stream=stream, offset=wrong.spans[0][0]
-        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from coldstream.adapters.place import Place, client
-from coldstream.errors import InvalidInputError
+from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.catalog_ref import TablePlace
-from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.maintain import maintain
+from coldstream.jobs.materialise.engine import Engine
+from coldstream.jobs.materialise.maintain import Maintainer
+from coldstream.jobs.materialise.open_file import DEFAULT_GROUP_BYTES
 from coldstream.jobs.materialise.open_tables import open_bucket
 from coldstream.jobs.materialise.optimizers import (
     SNAPSHOT_DAYS,
@@ -28,7 +31,7 @@ from coldstream.jobs.materialise.run import Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.sweep import MIN_AGE_SECONDS, Swept, sweep
 from coldstream.jobs.materialise.table import Loaded, Table
-from coldstream.jobs.materialise.write import FileLayout, TableWriter
+from coldstream.jobs.materialise.write import FileLayout
 
 _DAY_SECONDS = 86_400
 
@@ -45,6 +48,8 @@ class UpkeepSettings:
         role: ARN of the role of Glue's optimisers; "" if there is none.
         now_ms: ms since the Unix epoch.
         dry_run: only say what would be done.
+        group_bytes: of a row group, as rows are in memory.
+        window_bytes: of files, that are merged before a commit.
     """
 
     asked: bool
@@ -53,6 +58,8 @@ class UpkeepSettings:
     role: str
     now_ms: int
     dry_run: bool
+    group_bytes: int = DEFAULT_GROUP_BYTES
+    window_bytes: int = 64 * 2**30
 
 
 def check_upkeep(rules: Sequence[TableRule], settings: UpkeepSettings) -> None:
@@ -78,9 +85,16 @@ def check_upkeep(rules: Sequence[TableRule], settings: UpkeepSettings) -> None:
 
 
 def keep_up(
-    rule: TableRule, pair: Tables, place: Place, settings: UpkeepSettings
+    rule: TableRule, pair: Tables, place: Place, engine: Engine, settings: UpkeepSettings
 ) -> dict[str, Any] | None:
     """What was done to both tables of a rule; None if nothing was asked for.
+
+    Args:
+        rule: of the tables.
+        pair: the tables.
+        place: the account's services.
+        engine: does the tasks.
+        settings: how.
 
     Raises:
         ColdstreamError: from the tables, the bucket, or Glue. What was done stays.
@@ -89,61 +103,73 @@ def keep_up(
     if not settings.asked and (settings.dry_run or not by_glue):
         return None
     both = (
-        ("rows", pair.rows, new_schema(rule), columns_of(rule.body), rule.buckets),
-        ("dead_letters", pair.dead, dead_schema(), KEY_COLUMNS, None),
+        ("rows", pair.rows, new_schema(rule), columns_of(rule.body), rule.buckets, rule.order),
+        ("dead_letters", pair.dead, dead_schema(), KEY_COLUMNS, None, ()),
     )
     done: dict[str, Any] = {}
-    for word, table, first, columns, buckets in both:
+    trouble: ColdstreamError | None = None
+    for word, table, first, columns, buckets, order in both:
         told: dict[str, Any] = {}
         if settings.asked:
-            writer = _writer(rule, columns, buckets, place, settings)
-            told |= _kept(rule, table, first, writer, settings)
+            layout = _layout(rule, columns, buckets, order, settings)
+            try:
+                told |= _kept(rule, table, first, layout, engine, settings)
+            except ColdstreamError as error:  # a file that cannot be merged keeps no other
+                trouble = trouble or error
             told |= _swept(rule, table, first, place, settings)
         if by_glue and not settings.dry_run:
             told["optimizers"] = _by_glue(table, first, place, settings)
         done[word] = told
+    if trouble is not None:
+        raise trouble
     return done
 
 
-def _writer(
+def _layout(
     rule: TableRule,
     columns: tuple[str, str, str],
     buckets: Buckets | None,
-    place: Place,
+    order: tuple[str, ...],
     settings: UpkeepSettings,
-) -> Callable[[Loaded, str], TableWriter]:
-    files = StoredFiles(region=place.region, endpoint=place.endpoint)
-
-    def writer(loaded: Loaded, stream: str) -> TableWriter:
-        layout = FileLayout(
+) -> Callable[[Loaded], FileLayout]:
+    def layout(loaded: Loaded) -> FileLayout:
+        return FileLayout(
             loaded.location,
             loaded.schema,
             rule.partition,
             columns,
             settings.file_bytes,
             buckets=buckets,
+            shared=rule.shared,
+            group_bytes=settings.group_bytes,
+            order=order,
         )
-        return TableWriter(layout, stream, files, lambda: secrets.token_hex(8))
 
-    return writer
+    return layout
 
 
 def _kept(
     rule: TableRule,
     table: Table,
     first: pa.Schema,
-    writer: Callable[[Loaded, str], TableWriter],
+    layout: Callable[[Loaded], FileLayout],
+    engine: Engine,
     settings: UpkeepSettings,
 ) -> dict[str, Any]:
+    maintainer = Maintainer(
+        table,
+        first,
+        layout,
+        engine.compact,
+        lambda: secrets.token_hex(16),
+        lambda attempt: time.sleep(random.uniform(0, min(30, 0.2 * 2**attempt))),
+        settings.window_bytes,
+    )
     return asdict(
-        maintain(
-            table,
-            first_schema=first,
+        maintainer.maintain(
             keep_seconds=rule.keep_seconds,
             now_ms=settings.now_ms,
             target_bytes=settings.file_bytes,
-            new_id=lambda: secrets.token_hex(16),
-            writer=writer,
             compact=rule.maintenance is Maintenance.OWN,
             dry_run=settings.dry_run,
         )

@@ -1,33 +1,40 @@
 """Rows into Parquet files below a table's location: what a worker does.
 
-A file belongs to one stream and one unit of time (or one bucket of keys). Rows come in the order of
-offsets and nearly in that of time, so few files are open at once. A file gets a name that nobody
-else will ever use; if the task dies or is done twice, what it wrote is no part of any table.
-Nothing here removes it: it stays below the table's location until `sweep` takes it.
+A file belongs to one stream and one unit of time (or one bucket of keys), or where streams share
+files to one unit of time. Rows come in the order of offsets and nearly in that of time, so few
+files are open at once. A file gets a name that nobody else will ever use; if the task dies or is
+done twice, what it wrote is no part of any table. Nothing here removes it: it stays below the
+table's location until `sweep` takes it.
 """
 
 from __future__ import annotations
 
 import io
-import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from coldstream.errors import InternalError
 from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.files import Files
+from coldstream.jobs.materialise.open_file import (
+    DEFAULT_GROUP_BYTES,
+    OpenFile,
+    parquet_writer,
+)
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.table import WrittenFile
 
 _UNIT_US = {TablePartition.HOUR: 3_600_000_000, TablePartition.DAY: 86_400_000_000}
 #: Files open at once; clocks that jump at a fail-over need two, more is a backlog of old events.
 _MAX_OPEN = 4
+#: The same where one stream after the other goes through the same units of time: days of a year.
+_MAX_OPEN_SHARED = 400
 #: Bytes at which a file is closed, unless the job is told otherwise.
 DEFAULT_FILE_BYTES = 256 * 2**20
 
@@ -44,6 +51,10 @@ class FileLayout:
         target_bytes: bytes at which a file is closed.
         compression_level: of zstd.
         buckets: in the place of `partition`, where a table has one row a key.
+        shared: whether streams share files, so that a file is of a unit of time only.
+        group_bytes: of a row group, as rows are in memory.
+        order: names of columns by which the rows of a file are sorted, then by stream and offset;
+            as they come if there are none.
         footers: whether the driver is told the footer of each file, which commits need.
     """
 
@@ -55,6 +66,9 @@ class FileLayout:
     compression_level: int = 1
     buckets: Buckets | None = None
     footers: bool = True
+    shared: bool = False
+    group_bytes: int = DEFAULT_GROUP_BYTES
+    order: tuple[str, ...] = ()
 
     @property
     def unit_name(self) -> str:
@@ -62,43 +76,47 @@ class FileLayout:
         return self.partition if self.buckets is None else "bucket"
 
     @property
+    def sorted_by(self) -> tuple[str, ...]:
+        """All columns by which a file's rows are sorted; none where they stay as they come."""
+        return sorted_by(self.order, self.columns[:2]) if self.order else ()
+
+    @property
     def max_open(self) -> int:
         """Files open at once."""
+        if self.shared:
+            return _MAX_OPEN_SHARED
         return _MAX_OPEN if self.buckets is None else max(_MAX_OPEN, self.buckets.count)
 
 
-@dataclass(slots=True)
-class _Open:
-    """A file that is being written."""
-
-    unit: int | None
-    content: IO[bytes]
-    writer: pq.ParquetWriter
-    rows: int = 0
-    first: int = 2**63
-    last: int = -1
-    in_order: bool = True
+def sorted_by(order: tuple[str, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns of an order, and behind them those that tell rows apart: stream and offset."""
+    return (*order, *(each for each in keys if each not in order))
 
 
 class TableWriter:
-    """Writes the rows of one stream.
+    """Writes rows of one stream, or of any where they share files.
+
+    A row group has `group_bytes` of the layout, as rows are in memory. All files that are open hold
+    no more than two such groups together; then the largest becomes a smaller group.
 
     Args:
         layout: of the table.
-        stream: of all rows.
+        stream: of all rows; does not matter where streams share files.
         files: where they go.
         new_id: gives a name that is used once.
     """
 
     def __init__(
-        self, layout: FileLayout, stream: str, files: Files, new_id: Callable[[], str]
+        self, layout: FileLayout, stream: str | None, files: Files, new_id: Callable[[], str]
     ) -> None:
+        if stream is None and not layout.shared:
+            raise InternalError("whose rows these files have is not known")
         self._layout = layout
-        self._stream = stream
+        self._stream = None if layout.shared else stream
         self._files = files
         self._new_id = new_id
         self._directory = new_id()
-        self._open: OrderedDict[int | None, _Open] = OrderedDict()
+        self._open: OrderedDict[int | None, OpenFile] = OrderedDict()
 
     def __enter__(self) -> Self:
         return self
@@ -106,49 +124,46 @@ class TableWriter:
     def __exit__(self, *_: object) -> None:
         """Drop what was not finished: a worker lives on after a task that failed."""
         for opened in self._open.values():
-            with suppress(Exception):  # a value that it could not write makes closing fail, too
-                opened.writer.close()
-            opened.content.close()
+            opened.drop()
         self._open.clear()
 
     def write(self, rows: pa.RecordBatch) -> Iterator[WrittenFile]:
         """Take rows in; gives the files that became full.
 
-        Each batch becomes a row group, so batches should have tens of MB. Its memory may be reused
-        afterwards.
+        Their memory may be reused afterwards.
         """
+        stream, offset, _ = self._layout.columns
+        group = min(self._layout.group_bytes, self._layout.target_bytes)
         for unit, part in by_unit(rows, self._layout):
             opened = self._file(unit)
-            offsets = part.column(self._layout.columns[1]).to_numpy()
-            rising = bool((offsets[1:] >= offsets[:-1]).all())
-            opened.in_order &= rising and int(offsets[0]) >= opened.last
-            opened.first = min(opened.first, int(offsets.min()))
-            opened.last = max(opened.last, int(offsets.max()))
-            opened.rows += part.num_rows
-            opened.writer.write_batch(part)
-            if opened.content.tell() >= self._layout.target_bytes:
+            streams = part.column(stream) if self._layout.shared else None
+            opened.hold(part, streams, part.column(offset).to_numpy())
+            if opened.held_bytes >= group:
+                opened.flush()
+            if opened.size >= self._layout.target_bytes:
                 yield self._closed(unit)
             elif len(self._open) > self._layout.max_open:
                 yield self._closed(next(iter(self._open)))
+            while sum(each.held_bytes for each in self._open.values()) > 2 * group:
+                max(self._open.values(), key=lambda each: each.held_bytes).flush()
 
     def close(self) -> Iterator[WrittenFile]:
         """Finish all files."""
         while self._open:
             yield self._closed(next(iter(self._open)))
 
-    def _file(self, unit: int | None) -> _Open:
+    def _file(self, unit: int | None) -> OpenFile:
         opened = self._open.get(unit)
         if opened is None:
-            content = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it is saved
-            opened = _Open(unit, content, _parquet(content, self._layout))
+            layout = self._layout
+            opened = OpenFile(unit, layout.schema, layout.compression_level, layout.sorted_by)
             self._open[unit] = opened
         self._open.move_to_end(unit)
         return opened
 
     def _closed(self, unit: int | None) -> WrittenFile:
         opened = self._open[unit]
-        opened.writer.close()
-        content = opened.content
+        content = opened.finish(min(self._layout.group_bytes, self._layout.target_bytes))
         size = content.tell()
         content.seek(0)
         footer = io.BytesIO()
@@ -159,7 +174,7 @@ class TableWriter:
             (
                 self._layout.location,
                 "data",
-                self._stream,
+                self._stream or "shared",
                 *(() if unit is None else (f"{self._layout.unit_name}={unit}",)),
                 self._directory,
                 f"{opened.first:020d}-{opened.last:020d}-{self._new_id()}.parquet",
@@ -208,35 +223,5 @@ def by_unit(
 def attempt(rows: pa.RecordBatch, layout: FileLayout) -> None:
     """Write rows to nowhere; raises what writing them to a file would raise."""
     for _, part in by_unit(rows, layout):
-        with _parquet(io.BytesIO(), layout) as writer:
+        with parquet_writer(io.BytesIO(), layout.schema, layout.compression_level) as writer:
             writer.write_batch(part)
-
-
-def _parquet(content: IO[bytes], layout: FileLayout) -> pq.ParquetWriter:
-    return pq.ParquetWriter(
-        content,
-        layout.schema,
-        compression="zstd",
-        compression_level=layout.compression_level,
-        # Bodies hardly ever repeat; trying costs more than it saves.
-        use_dictionary=_dictionary_columns(layout.schema),
-        write_statistics=True,
-    )
-
-
-def _dictionary_columns(schema: pa.Schema) -> list[str]:
-    """Leaf columns whose values repeat: everything textual that is not a body."""
-    flat: list[str] = []
-
-    def walk(prefix: str, kind: Any) -> None:
-        if pa.types.is_struct(kind):
-            for each in kind:
-                walk(f"{prefix}.{each.name}", each.type)
-        elif pa.types.is_map(kind):
-            flat.extend((f"{prefix}.key_value.key", f"{prefix}.key_value.value"))
-        elif pa.types.is_string(kind):
-            flat.append(prefix)
-
-    for each in schema:
-        walk(each.name, each.type)
-    return flat
