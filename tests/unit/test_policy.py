@@ -174,11 +174,11 @@ def test_an_ordinary_pattern_is_taken(pattern: str) -> None:
 )
 def test_no_pattern_takes_long(pattern: str) -> None:
     assert problem(pattern) is None
-    begin = time.monotonic()
+    begin = time.process_time()
 
     assert not compiled(pattern).fullmatch("a" * 255)
 
-    assert time.monotonic() - begin < 1
+    assert time.process_time() - begin < 1  # of this process: no other's load counts
 
 
 _PARTS = st.sampled_from(
@@ -218,12 +218,12 @@ def test_a_rule_that_no_document_could_hold_is_refused_before_it_is_written(fiel
 
 def test_a_field_that_is_there_twice_is_found_at_once_among_tens_of_thousands() -> None:
     fields = ",".join(f'"{number:x}":0' for number in range(27_000))
-    begin = time.monotonic()
+    begin = time.process_time()
 
     with pytest.raises(InvalidInputError, match=r"'6977'.*is there twice"):
         parse_policies(f'{{"rules":[{{{fields},"6977":0}}]}}')
 
-    assert time.monotonic() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 # The document.

@@ -330,7 +330,7 @@ def test_a_killed_reconcile_is_finished_by_the_next(
 
     assert {site.item(stream).next_offset for stream in streams} == {20 * M}
     # Also where it died between the commit and the start of the rebalance.
-    assert eventually(all_short, seconds=15)
+    assert eventually(all_short)
     site.collected(*streams)
     site.assert_sound(*streams)
     for stream in streams:
@@ -342,7 +342,7 @@ def test_a_function_that_dies_in_the_middle_of_its_work_leaves_only_garbage(site
     before, keys, wanted = site.item(stream), site.keys(stream), site.bodies(stream)
     shape = leaves_of(site, stream)
     execution = site.start("consolidate", work=[{"stream": stream}])
-    assert eventually(lambda: fragments(site, stream) - keys, seconds=20)
+    assert eventually(lambda: fragments(site, stream) - keys)
 
     kill_container(site, "consolidate")
     site.machines.stop_execution(executionArn=execution)
