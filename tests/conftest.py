@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -59,6 +61,25 @@ class Lanes(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes | None:
     """In the place of `--dist loadfile`. (`loadgroup` does nothing on pytest 9.2.)"""
     return Lanes(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the garbage collector ten thousand tests and all modules: they are never garbage.
+
+    With them a full look takes most of a second, and tests ask for many.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """At the end all goes: nanobind counts what is left as leaked."""
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

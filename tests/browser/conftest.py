@@ -77,14 +77,19 @@ class Browser:
         return [each["message"] for each in self._ask("/se/log", {"type": "browser"})]
 
     def requests(self) -> list[str]:
-        """The addresses that the page has asked for since the last look, its own first."""
+        """The addresses that the page has asked for since the last look, its own first.
+
+        What its policy has refused was not asked for.
+        """
         said = self._ask("/se/log", {"type": "performance"})
-        events = (json.loads(each["message"])["message"] for each in said)
-        return [
-            each["params"]["request"]["url"]
-            for each in events
-            if each["method"] == "Network.requestWillBeSent"
-        ]
+        asked: dict[str, str] = {}
+        for event in (json.loads(each["message"])["message"] for each in said):
+            about = event["params"]
+            if event["method"] == "Network.requestWillBeSent":
+                asked[about["requestId"]] = about["request"]["url"]
+            if event["method"] == "Network.loadingFailed" and about.get("blockedReason") == "csp":
+                asked.pop(about["requestId"], None)
+        return list(asked.values())
 
     def close(self) -> None:
         """End the browser."""

@@ -26,7 +26,7 @@ PRICES = Prices(storage=0.023, put=0.005)
 HOSTILE = "</td><script>document.title='ran'</script><img src=x onerror=alert(1)>\"'&amp;"
 
 #: Queue, and its bytes in each hour. In the order of text, 9 would come after 80.
-QUEUES = {"beta": [80, 9, 0, 20], "alpha": [9, 9, 9, 9], "gamma": [700, 0, 0, 1], "delta": []}
+QUEUES = {"beta": [80, 9, 0, 20], "alpha": [9, 9, 9, 9], "gamma": [700, 0, 0, 300], "delta": []}
 
 
 def profile(queue: str, hours: list[int]) -> Profile:
