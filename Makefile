@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 PYTEST := $(BIN)/python -m pytest
-# Three workers on two cores: that with the embedded AWS often waits. Which test is whose: tests/conftest.py.
-LANES := -q -n 3 --dist loadfile --no-loadscope-reorder --durations=10
+# Four workers on two cores: those with an embedded AWS often wait. Which test is whose: tests/conftest.py.
+LANES := -q -n 4 --dist loadfile --no-loadscope-reorder --durations=10
 
 .PHONY: help
 help: ## List the targets

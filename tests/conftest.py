@@ -31,22 +31,31 @@ if mutant := os.environ.get("COLDSTREAM_MUTANT"):
 #: Folders whose tests share a server, a server and a JVM, or a synthesised app: one process each.
 _LANES = {
     "contract": "aws", "e2e": "aws", "local": "aws", "workflows": "workflows",
-    "glue": "glue", "spark": "spark", "infra": "infra",
+    "glue": "glue", "spark": "glue", "infra": "infra",
 }  # fmt: skip
 #: Takes as long as all else of its folder, where every write is tried.
 _LONGEST = "tests/glue/test_killed_jobs.py"
-#: Folders in the order in which they begin. Each worker takes two pieces of work at once, so small
-#: ones follow the lanes; then what takes long, so that the workers end together.
+#: What begins first, in this order. The lanes take the longest and mostly wait; then come the files
+#: that take more than some ten seconds, the longest first, so that the workers end together. Each
+#: worker takes its next piece when it has two tests left, so none of these is the last.
 _FIRST = (
     "e2e",
     "workflows",
     "glue",
-    "spark",
-    "functions",
-    "simulation",
-    "property",
-    "exhaustive",
     "infra",
+    "functions/test_steps.py",
+    "simulation",
+    "unit/jobs/test_latest.py",
+    "unit/jobs/test_materialise_run.py",
+    "cli/test_agent_service.py",
+    "unit/adapters/test_s3_send.py",
+    "exhaustive",
+    "property",
+    "cli/test_endings.py",
+    "unit/test_repair.py",
+    "unit/jobs",
+    "gateway",
+    "functions",
 )
 
 
@@ -84,12 +93,19 @@ def pytest_unconfigure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long begins first."""
-    items.sort(key=lambda item: _rank(_folder(item.nodeid)))
+    ranks = {path: _rank(path) for path in {_path(item) for item in items}}
+    items.sort(key=lambda item: ranks[_path(item)])
+
+
+def _path(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0].removeprefix("tests/")
 
 
 def _folder(path: str) -> str:
     return path.removeprefix("tests/").partition("/")[0]
 
 
-def _rank(folder: str) -> int:
-    return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
+def _rank(path: str) -> int:
+    """The place of a file, or else of its folder, in `_FIRST`."""
+    found = [n for n, each in enumerate(_FIRST) if path == each or path.startswith(f"{each}/")]
+    return min(found, default=len(_FIRST))

@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.errors import InvalidInputError
@@ -17,6 +17,7 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.plans.name_pattern import compiled, problem
 from coldstream.plans.policy import MAX_RULES, Effective, PolicySet, Rule, effective
 from coldstream.plans.policy_document import age, parse_age, parse_policies, policy_document
+from tests.support.examples import examples
 
 STREAM = "__orders_1745252105682952932"
 NAME = QueueName("prod@eu", "/", "orders")
@@ -188,7 +189,7 @@ _PARTS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=1500, deadline=None)
+@examples(15)
 @given(
     pattern=st.lists(_PARTS, max_size=7).map("".join),
     names=st.lists(st.text("abé-.,:]^$|1{}2&", max_size=5), min_size=8, max_size=8),
