@@ -31,10 +31,12 @@ if mutant := os.environ.get("COLDSTREAM_MUTANT"):
 #: Folders whose tests share a server, a server and a JVM, or a synthesised app: one process each.
 _LANES = {
     "contract": "aws", "e2e": "aws", "local": "aws", "workflows": "workflows",
-    "glue": "glue", "spark": "glue", "infra": "infra",
+    "glue": "glue", "spark": "spark", "infra": "infra",
 }  # fmt: skip
 #: Takes as long as all else of its folder, where every write is tried.
 _LONGEST = "tests/glue/test_killed_jobs.py"
+#: One lane where little of each is done: another embedded AWS and JVM would cost more than it does.
+_IN_PART = {"spark": "glue", _LONGEST: "glue"}
 #: What begins first, in this order. The lanes take the longest and mostly wait; then come the files
 #: that take more than some ten seconds, the longest first, so that the workers end together. Each
 #: worker takes its next piece when it has two tests left, so none of these is the last.
@@ -64,7 +66,9 @@ class Lanes(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return path if path == _LONGEST else _LANES.get(_folder(path), path)
+        scope = path if path == _LONGEST else _LANES.get(_folder(path), path)
+        in_part = "not slow" in self.config.option.markexpr
+        return _IN_PART.get(scope, scope) if in_part else scope
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes | None:
