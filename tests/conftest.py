@@ -44,6 +44,7 @@ _FIRST = (
     "e2e",
     "workflows",
     "glue",
+    "spark",
     "infra",
     "functions/test_steps.py",
     "simulation",
