@@ -6,8 +6,11 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 PYTEST := $(BIN)/python -m pytest
-# Three workers on two cores: that with the embedded AWS often waits. Which test is whose: tests/conftest.py.
-LANES := -q -n 3 --dist loadfile --no-loadscope-reorder --durations=10
+# Four workers on two cores: those with an embedded AWS often wait. Which test is whose: tests/conftest.py.
+LANES = -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=10
+WORKERS := 4
+# Three, where each has a Spark and a server that are busy for minutes.
+test-slow: WORKERS := 3
 
 .PHONY: help
 help: ## List the targets
@@ -33,23 +36,29 @@ down: setup ## Stop the embedded AWS and forget what it holds
 lint: setup ## Formatting, lint, types, import rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy $(TYPES)
 	$(BIN)/lint-imports
+
+# Without a cache the CDK's types take a core for a minute: those of infra/ wait for `make test-slow`.
+WITHOUT_INFRA := -p coldstream -p coldstream_devkit -p functions -p glue_jobs
 
 .PHONY: rooms
 rooms: setup ## Lines and modules of each package, circles of imports, long functions
 	$(BIN)/python -m coldstream_devkit.rooms
 
 .PHONY: test
-test: setup ## All checks, and all tests but the full matrices
+test: setup ## All checks but the types of infra/, and all tests but the full matrices
 	@mkdir -p build
-	@$(MAKE) --no-print-directory lint >build/lint.txt 2>&1 & lint=$$!; failed=0; \
+	@$(MAKE) --no-print-directory lint TYPES="$(WITHOUT_INFRA)" >build/lint.txt 2>&1 & lint=$$!; failed=0; \
 	$(PYTEST) $(LANES) -m "not slow and not broker" tests || failed=1; \
 	wait $$lint || failed=1; cat build/lint.txt; exit $$failed
 
 .PHONY: test-slow
 test-slow: setup ## What `make test` does in part, in full, and Spark 3.5 (CI runs both; ALL=1 for what takes longest)
-	$(PYTEST) $(LANES) --hypothesis-profile=slow -m "(slow or hypothesis) and not broker$(if $(ALL),, and not long)" tests
+	@mkdir -p build
+	@$(BIN)/mypy >build/types.txt 2>&1 & types=$$!; failed=0; \
+	$(PYTEST) $(LANES) --hypothesis-profile=slow -m "(slow or hypothesis) and not broker$(if $(ALL),, and not long)" tests || failed=1; \
+	wait $$types || failed=1; cat build/types.txt; exit $$failed
 
 .PHONY: test-broker
 test-broker: setup ## The agent beside real RabbitMQ nodes (apt-get install rabbitmq-server; make brokers; ALL=1 for all)

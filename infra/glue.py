@@ -11,7 +11,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from coldstream.names import job_script
-from infra import rights
+from infra import rights, table_rights
 from infra.arns import catalog_arn
 from infra.failures import report_jobs
 from infra.function import RETENTION
@@ -147,7 +147,7 @@ class Jobs(Construct):
                 rights.read_objects(bucket=bucket, prefix=prefix),
                 rights.list_streams(bucket=bucket, prefix=prefix),
                 rights.read_catalog(table=site.table),
-                *rights.keep_tables(
+                *table_rights.keep_tables(
                     bucket=warehouse.bucket,
                     prefix=f"{name}/",
                     catalog=catalog_arn(stack),
@@ -185,15 +185,15 @@ class Jobs(Construct):
 
     def _more(self, plan: JobPlan) -> tuple[list[iam.PolicyStatement], dict[str, str]]:
         """Rights and arguments that only the job materialise has."""
-        settings, more = self._site.settings, [rights.decode_bodies()]
+        settings, more = self._site.settings, [table_rights.decode_bodies()]
         if settings.catalog_secret:
-            more.append(rights.read_secret(arn=settings.catalog_secret))
+            more.append(table_rights.read_secret(arn=settings.catalog_secret))
         if settings.table_maintenance != "glue":
             return more, {}
         optimizers = TableOptimizers(
             self, "Optimizers", warehouse=self._warehouse, job=MATERIALISE, tables=plan.tables
         )
-        more += rights.switch_optimizers(
+        more += table_rights.switch_optimizers(
             role=optimizers.role,
             catalog=catalog_arn(Stack.of(self)),
             database=self._warehouse.database,

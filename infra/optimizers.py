@@ -6,7 +6,7 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra import rights
+from infra import rights, table_rights
 from infra.arns import catalog_arn, log_group_arn
 from infra.nag import accept_arn
 from infra.warehouse import Warehouse
@@ -45,7 +45,7 @@ class TableOptimizers(Construct):
         )
         groups = log_group_arn(stack, _LOGS)
         for statement in (
-            *rights.optimize_tables(
+            *table_rights.optimize_tables(
                 bucket=warehouse.bucket,
                 prefix=f"{job}/",
                 catalog=catalog_arn(stack),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -33,18 +35,30 @@ _LANES = {
 }  # fmt: skip
 #: Takes as long as all else of its folder, where every write is tried.
 _LONGEST = "tests/glue/test_killed_jobs.py"
-#: Folders in the order in which they begin. Each worker takes two pieces of work at once, so small
-#: ones follow the lanes; then what takes long, so that the workers end together.
+#: One lane where little of each is done: another embedded AWS and JVM would cost more than it does.
+_IN_PART = {"spark": "glue", _LONGEST: "glue"}
+#: What begins first, in this order. The lanes take the longest and mostly wait; then come the files
+#: that take more than some ten seconds, the longest first, so that the workers end together. Each
+#: worker takes its next piece when it has two tests left, so none of these is the last.
 _FIRST = (
     "e2e",
     "workflows",
     "glue",
     "spark",
-    "functions",
-    "simulation",
-    "property",
-    "exhaustive",
     "infra",
+    "functions/test_steps.py",
+    "simulation",
+    "unit/jobs/test_latest.py",
+    "unit/jobs/test_materialise_run.py",
+    "cli/test_agent_service.py",
+    "unit/adapters/test_s3_send.py",
+    "exhaustive",
+    "property",
+    "cli/test_endings.py",
+    "unit/test_repair.py",
+    "unit/jobs",
+    "gateway",
+    "functions",
 )
 
 
@@ -53,7 +67,9 @@ class Lanes(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
-        return path if path == _LONGEST else _LANES.get(_folder(path), path)
+        scope = path if path == _LONGEST else _LANES.get(_folder(path), path)
+        in_part = "not slow" in self.config.option.markexpr
+        return _IN_PART.get(scope, scope) if in_part else scope
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes | None:
@@ -61,14 +77,40 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Lanes | None
     return Lanes(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the garbage collector ten thousand tests and all modules: they are never garbage.
+
+    With them a full look takes most of a second, and tests ask for many.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """At the end all goes: nanobind counts what is left as leaked."""
+    gc.unfreeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long begins first."""
-    items.sort(key=lambda item: _rank(_folder(item.nodeid)))
+    ranks = {path: _rank(path) for path in {_path(item) for item in items}}
+    items.sort(key=lambda item: ranks[_path(item)])
+
+
+def _path(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0].removeprefix("tests/")
 
 
 def _folder(path: str) -> str:
     return path.removeprefix("tests/").partition("/")[0]
 
 
-def _rank(folder: str) -> int:
-    return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
+def _rank(path: str) -> int:
+    """The place of a file, or else of its folder, in `_FIRST`."""
+    found = [n for n, each in enumerate(_FIRST) if path == each or path.startswith(f"{each}/")]
+    return min(found, default=len(_FIRST))

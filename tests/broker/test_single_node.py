@@ -47,7 +47,7 @@ def caught_up(site: Site, stream: str, confirmed: set[bytes]) -> bool:
 
 def scraped(port: int) -> str:
     """The metrics of an agent."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
         return str(page.read().decode())
 
 

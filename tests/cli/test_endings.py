@@ -23,6 +23,7 @@ from coldstream.cli.main import app
 from coldstream.cli.output import note
 from coldstream.cli.progress import ProgressLine
 from tests.cli.conftest import Run
+from tests.support.interrupts import heeds_ctrl_c
 from tests.support.tier import Tier, chunk
 
 ROOT = Path(__file__).parents[2]
@@ -141,8 +142,7 @@ def test_ctrl_c_ends_a_command_by_a_word_and_130() -> None:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
-        # A suite that a shell runs in the background ignores it, and so would what it starts.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heeds_ctrl_c,
     ) as running:
         assert running.stderr is not None
         assert running.stderr.readline() == "waiting\n"

@@ -28,6 +28,7 @@ from coldstream.manifest.root import Root
 from coldstream.osiris.bloom import encode_bloom
 from coldstream.reader import Offset, Timestamp
 from coldstream_devkit.generator import build_chunk
+from tests.support.interrupts import heeds_ctrl_c
 from tests.support.tier import Tier, chunk
 
 Run = Callable[..., Result]
@@ -197,6 +198,7 @@ def test_ctrl_c_ends_a_follower_with_0() -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+        preexec_fn=heeds_ctrl_c,
     )
     assert process.stdout is not None
     line = process.stdout.readline()  # it is given out although nothing follows

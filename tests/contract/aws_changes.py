@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -63,7 +63,7 @@ from coldstream_devkit.suites.state import (
 from coldstream_devkit.suites.versions import LostVersionAnswerSuite, VersionDeleterSuite
 from coldstream_devkit.suites.workflows import WORKFLOW, LostStartAnswerSuite, WorkflowsSuite
 from tests.support import faults
-from tests.support.aws import BUCKET, PREFIX, TABLE
+from tests.support.aws import BUCKET, PREFIX, TABLE, create_table
 
 ROLE = "arn:aws:iam::000000000000:role/states"
 STACK = "contract-"
@@ -256,12 +256,20 @@ class DynamoStateRules(StateSuite, RulesSuite, LostChangeAnswerSuite, AdoptionSu
         return f"t{secrets.token_hex(4)}/"
 
     @pytest.fixture
-    def catalog(self, dynamodb: Any, prefix: str) -> Catalog:
-        return DynamoCatalog(client=dynamodb, table=TABLE, prefix=prefix)
+    def table(self, dynamodb: Any) -> Iterator[str]:
+        """One of the test's own: a page would have to pass the items of all tests before."""
+        name = f"states-{secrets.token_hex(4)}"
+        create_table(dynamodb, name)
+        yield name
+        dynamodb.delete_table(TableName=name)
 
     @pytest.fixture
-    def policies(self, dynamodb: Any, prefix: str) -> Policies:
-        return DynamoPolicies(client=dynamodb, table=TABLE, prefix=prefix)
+    def catalog(self, dynamodb: Any, table: str, prefix: str) -> Catalog:
+        return DynamoCatalog(client=dynamodb, table=table, prefix=prefix)
+
+    @pytest.fixture
+    def policies(self, dynamodb: Any, table: str, prefix: str) -> Policies:
+        return DynamoPolicies(client=dynamodb, table=table, prefix=prefix)
 
     @pytest.fixture
     def lose_answer(self, dynamodb: Any) -> Callable[..., None]:
@@ -291,12 +299,12 @@ class DynamoStateRules(StateSuite, RulesSuite, LostChangeAnswerSuite, AdoptionSu
         assert catalog.change_state(change) == Landed(changed(item, change))
 
     def test_a_page_shows_no_item_of_another_kind_or_prefix_and_its_cursor_passes_them(
-        self, dynamodb: Any, stream: str
+        self, dynamodb: Any, table: str, stream: str
     ) -> None:
         prefix = f"t{secrets.token_hex(4)}/"
-        ours = DynamoCatalog(client=dynamodb, table=TABLE, prefix=prefix)
-        theirs = DynamoCatalog(client=dynamodb, table=TABLE, prefix=f"{prefix}eu/")
-        DynamoPolicies(client=dynamodb, table=TABLE, prefix=prefix).save(ONE, 0)
+        ours = DynamoCatalog(client=dynamodb, table=table, prefix=prefix)
+        theirs = DynamoCatalog(client=dynamodb, table=table, prefix=f"{prefix}eu/")
+        DynamoPolicies(client=dynamodb, table=table, prefix=prefix).save(ONE, 0)
         for catalog in (ours, theirs):
             catalog.anchor(CatalogItem(stream=stream, table_id=catalog.table_id()))
         seen = []

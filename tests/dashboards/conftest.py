@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from coldstream.agent.progress import Progress, Standstill
 from coldstream.agent.watermarks import Mark, Watermarks
 from coldstream.errors import UnavailableError
 from coldstream.manifest.catalog import QueueName
+from tests.support.programs import program
 
 ORDERS, CLICKS, UNNAMED = "__orders_1", "__clicks_2", "__c_3"
 _NAMES = {ORDERS: QueueName("c", "/", "orders"), CLICKS: QueueName("c", "/", "clicks")}
@@ -43,18 +43,11 @@ def exported(*, writer: bool) -> AgentMetrics:
     return metrics
 
 
-def _program(name: str) -> Path:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not installed: apt-get install prometheus")
-    return Path(found)
-
-
 @pytest.fixture(scope="session")
 def promtool() -> Path:
-    return _program("promtool")
+    return program("promtool", "prometheus")
 
 
 @pytest.fixture(scope="session")
 def prometheus() -> Path:
-    return _program("prometheus")
+    return program("prometheus", "prometheus")

@@ -183,7 +183,12 @@ def _next_offset(site: Site, stream: str) -> int:
 
 
 def _wait_for_offset(site: Site, stream: str, offset: int) -> None:
-    _wait(lambda: _next_offset(site, stream) >= offset)
+    def come() -> bool:
+        item = site.catalog.get(stream)
+        return item is not None and item.next_offset >= offset
+
+    _wait(come)
+    assert _next_offset(site, stream) >= offset
 
 
 def _wait(condition: Any) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain as joined
-from itertools import combinations, product
+from itertools import combinations, islice, product
 
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.ledger import Ledger
@@ -24,6 +24,7 @@ from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from tests.exhaustive.small_claims import chain, fragment_of
 from tests.support.naive_run import best_run, end_of, waits
 from tests.support.remote import PREFIX, STREAM, Remote, no_pause
+from tests.support.slow import in_part_and_in_full
 
 SPANS = list(combinations(range(4), 2))
 CLAIMS = [(1, 0)]
@@ -142,13 +143,21 @@ def check(site: Site, objects: Objects, bad: set[DataKey]) -> None:
         assert report.waiting == waits(root.next_offset, CLAIMS, left), case
 
 
-def test_what_is_good_is_appended_as_the_rules_say_and_what_is_bad_is_passed_over() -> None:
+#: In part every fifth case is looked at: of all kinds of objects, with every hole.
+STRIDE = 5
+
+
+@in_part_and_in_full
+def test_what_is_good_is_appended_as_the_rules_say_and_what_is_bad_is_passed_over(
+    full: bool,
+) -> None:
     site = Site()
-    for objects, bad in buckets():
+    for objects, bad in islice(buckets(), 0, None, 1 if full else STRIDE):
         check(site, objects, bad)
 
 
-def test_over_holes_the_manifest_goes_as_the_rules_say() -> None:
+@in_part_and_in_full
+def test_over_holes_the_manifest_goes_as_the_rules_say(full: bool) -> None:
     site = Site()
-    for objects in with_holes():
+    for objects in islice(with_holes(), 0, None, 1 if full else STRIDE):
         check(site, objects, set())

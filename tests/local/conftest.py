@@ -33,4 +33,4 @@ def uncorrected(
     state_dir = tmp_path_factory.mktemp("uncorrected")
     with serving(pytestconfig.rootpath, state_dir, skip=LATE_CORRECTIONS) as emulator:
         deployment = deploy_probe(emulator.server, tmp_path_factory.mktemp("assembly"))
-        yield Probe(emulator, deployment.outputs)
+        yield Probe(emulator, deployment.outputs, corrected=False)

@@ -143,7 +143,7 @@ def test_a_server_ends_when_the_process_that_wanted_it_was_killed(
         assert process.running(tmp_path) is not None
         parent.kill()
 
-    assert eventually(lambda: process.running(tmp_path) is None, seconds=30)
+    assert eventually(lambda: process.running(tmp_path) is None)
 
 
 def test_a_server_whose_directory_was_removed_ends_and_leaves_the_port_to_the_next(
@@ -152,9 +152,7 @@ def test_a_server_whose_directory_was_removed_ends_and_leaves_the_port_to_the_ne
     root = pytestconfig.rootpath
     first = process.start(root, tmp_path / "state", exit_with_parent=True, progress=silent)
     shutil.rmtree(tmp_path / "state")
-    assert eventually(
-        lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE, seconds=30
-    )
+    assert eventually(lambda: psutil.Process(first.pid).status() == psutil.STATUS_ZOMBIE)
 
     second = process.start(
         root, tmp_path / "state", port=first.port, exit_with_parent=True, progress=silent

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from coldstream_devkit.simulation import run
+from tests.support.interrupts import heeds_ctrl_c
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,7 @@ def test_ctrl_c_ends_all_processes_by_one_word() -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=heeds_ctrl_c,
     ) as running:
         # The forks are done, or are what is interrupted; how long imports take nobody knows.
         while not psutil.Process(running.pid).children():

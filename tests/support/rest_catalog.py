@@ -86,7 +86,7 @@ def rest_server(directory: Path, warehouse: str, **properties: str) -> Iterator[
     made = RestServer(open_catalog)
     handler = type("Handler", (_Handler,), {"told": made})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     made.uri = f"http://127.0.0.1:{server.server_port}"
     yield made

@@ -9,7 +9,7 @@ import warnings
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.errors import InvalidInputError
@@ -17,6 +17,7 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.plans.name_pattern import compiled, problem
 from coldstream.plans.policy import MAX_RULES, Effective, PolicySet, Rule, effective
 from coldstream.plans.policy_document import age, parse_age, parse_policies, policy_document
+from tests.support.examples import examples
 
 STREAM = "__orders_1745252105682952932"
 NAME = QueueName("prod@eu", "/", "orders")
@@ -174,11 +175,11 @@ def test_an_ordinary_pattern_is_taken(pattern: str) -> None:
 )
 def test_no_pattern_takes_long(pattern: str) -> None:
     assert problem(pattern) is None
-    begin = time.monotonic()
+    begin = time.process_time()
 
     assert not compiled(pattern).fullmatch("a" * 255)
 
-    assert time.monotonic() - begin < 1
+    assert time.process_time() - begin < 1  # of this process: no other's load counts
 
 
 _PARTS = st.sampled_from(
@@ -188,7 +189,7 @@ _PARTS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=1500, deadline=None)
+@examples(15)
 @given(
     pattern=st.lists(_PARTS, max_size=7).map("".join),
     names=st.lists(st.text("abé-.,:]^$|1{}2&", max_size=5), min_size=8, max_size=8),
@@ -218,12 +219,12 @@ def test_a_rule_that_no_document_could_hold_is_refused_before_it_is_written(fiel
 
 def test_a_field_that_is_there_twice_is_found_at_once_among_tens_of_thousands() -> None:
     fields = ",".join(f'"{number:x}":0' for number in range(27_000))
-    begin = time.monotonic()
+    begin = time.process_time()
 
     with pytest.raises(InvalidInputError, match=r"'6977'.*is there twice"):
         parse_policies(f'{{"rules":[{{{fields},"6977":0}}]}}')
 
-    assert time.monotonic() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 # The document.

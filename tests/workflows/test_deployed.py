@@ -69,10 +69,9 @@ def test_a_tombstone_starts_the_deletion_and_the_objects_go(site: Site) -> None:
         page = site.machines.list_executions(stateMachineArn=site.arn("delete"))
         return {one["executionArn"] for one in page["executions"]}
 
-    assert eventually(lambda: arn in running(), seconds=15)
+    assert eventually(lambda: arn in running())
     gone = eventually(
         lambda: not site.context.store.list(names.stream_prefix(site.context.prefix, stream)),
-        seconds=30,
     )
     assert gone
     # It waits now before it looks once more.

@@ -55,7 +55,7 @@ def test_uploads_alone_lead_to_a_short_root_and_a_reason_starts_it_once(
         root = site.load(stream).root
         return root.next_offset == 10 * len(fragments) and len(root.entries) < 2 * M
 
-    assert eventually(short, seconds=30)
+    assert eventually(short)
     machine = site.arn("rebalance")
     started = [
         each
@@ -232,7 +232,7 @@ def started_for(site: Site, item: CatalogItem) -> str:
         page = site.machines.list_executions(stateMachineArn=machine)["executions"]
         return arn in {each["executionArn"] for each in page}
 
-    assert eventually(started, seconds=20)
+    assert eventually(started)
     return arn
 
 
@@ -270,7 +270,7 @@ def test_a_deletion_sweeps_stragglers_too_and_leaves_a_new_stream_of_that_name_a
     execution = started_for(site, tombstoned(site, old, undelete_ms=1000))
     late = neighbours(old, 5)[3:]
 
-    assert eventually(lambda: not site.keys(old), seconds=20)
+    assert eventually(lambda: not site.keys(old))
     (first,) = site.upload(late[:1])  # while the machine waits before its second look
     assert site.succeeded(execution)["state"] == "done"
     assert first not in site.keys(old)
@@ -319,6 +319,6 @@ def test_with_every_event_lost_reconcile_finds_the_streams_and_heals_them(site: 
         return all(len(site.load(stream).root.entries) < 2 * M for stream in streams)
 
     assert {site.item(stream).next_offset for stream in streams} == {10 * (2 * M + 1)}
-    assert eventually(all_short, seconds=15)  # it has also started the rebalances
+    assert eventually(all_short)  # it has also started the rebalances
     site.collected(*streams)
     site.assert_sound(*streams)

@@ -169,7 +169,7 @@ class Matching:
 
 
 def _text(value: object) -> str:
-    from coldstream.osiris.amqp import value_to_jsonable
+    from coldstream.osiris.amqp_json import value_to_jsonable
 
     known = value_to_jsonable(value)  # type: ignore[arg-type]  # of a message, so it is one
     return known if isinstance(known, str) else json.dumps(known, ensure_ascii=False)

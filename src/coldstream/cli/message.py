@@ -112,7 +112,7 @@ def as_json(message: Message, body_format: BodyFormat) -> dict[str, Any]:
     One of plain bytes has the `body_kind` bytes, and no section. Where AMQP 1.0 is asked for and
     the message is none, `body_base64` has its wire bytes and `error` the reason.
     """
-    from coldstream.osiris.amqp import to_jsonable
+    from coldstream.osiris.amqp_json import to_jsonable
     from coldstream.osiris.body import read_message
 
     document: dict[str, Any] = {
@@ -130,7 +130,8 @@ def as_json(message: Message, body_format: BodyFormat) -> dict[str, Any]:
 
 def as_text(message: Message, body_format: BodyFormat) -> str:
     """The body on one line: text where it is text, else the first bytes in hex."""
-    from coldstream.osiris.amqp import BodyKind, to_jsonable
+    from coldstream.osiris.amqp import BodyKind
+    from coldstream.osiris.amqp_json import to_jsonable
     from coldstream.osiris.body import read_message
 
     try:

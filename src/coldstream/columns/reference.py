@@ -26,13 +26,8 @@ from coldstream.columns.schema import (
 from coldstream.columns.typed import section_of, tagged_text
 from coldstream.columns.variant import variant
 from coldstream.errors import CorruptDataError
-from coldstream.osiris.amqp import (
-    AmqpMessage,
-    BodyKind,
-    Header,
-    Properties,
-    value_to_jsonable,
-)
+from coldstream.osiris.amqp import AmqpMessage, BodyKind, Header, Properties
+from coldstream.osiris.amqp_json import value_to_jsonable
 from coldstream.osiris.amqp_typed import typed_sections
 from coldstream.osiris.amqp_types import Decimal, Value
 from coldstream.osiris.body import read_message

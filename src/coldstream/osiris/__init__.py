@@ -2,14 +2,15 @@
 
 A stream is a directory of segment files (`segment`), each with an index (`index`). A segment holds
 chunks (`chunk`), a chunk holds entries (`entry`), a filter (`bloom`) and `tracking` data, and an
-entry holds messages: AMQP 1.0 (`amqp`, `amqp_types`) or plain bytes (`body`). What needs numpy is
-imported when it is asked for: the Lambdas have none.
+entry holds messages: AMQP 1.0 (`amqp`, `amqp_types`; as JSON `amqp_json`) or plain bytes (`body`).
+What needs numpy is imported when it is asked for: the Lambdas have none.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from coldstream.osiris.amqp import AmqpMessage, BodyKind, decode_message, encode_data, to_jsonable
+from coldstream.osiris.amqp import AmqpMessage, BodyKind, decode_message, encode_data
+from coldstream.osiris.amqp_json import to_jsonable
 from coldstream.osiris.bloom import FilterMatcher, encode_bloom
 from coldstream.osiris.body import BodyFormat, read_message
 from coldstream.osiris.chunk import (

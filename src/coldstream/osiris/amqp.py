@@ -7,39 +7,29 @@ A section is a described value: 0x00, a descriptor (0x70 to 0x78 as ulong, or it
 map, binary or any value. Source: OASIS AMQP 1.0, part 3, section 3.2. RabbitMQ stores whatever a
 publisher sends, so a stream may also have messages that are none of this; they raise.
 
-For the command line, `to_jsonable` turns a message into what `json.dumps` takes. What JSON has no
-type for becomes an object with one telling key: {"base64": …} for bytes that are no UTF-8,
-{"decimal": "19.99"}, {"float": "nan"}, {"map": [[key, value], …]} for maps with other keys than
-strings, {"descriptor": …, "value": …}.
+`amqp_json.py` turns them into JSON.
 """
 
 from __future__ import annotations
 
-import base64
-import math
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from coldstream.errors import CorruptDataError
 from coldstream.osiris.amqp_types import (
     AmqpMap,
     AmqpTimestamp,
-    Decimal,
-    Described,
     Symbol,
-    Typed,
     Value,
     ValueReader,
 )
 from coldstream.osiris.chunk import Buffer
-from coldstream.osiris.decimals import number_of
 
 Annotations = Mapping[str | int, Value]
 MessageId = int | uuid.UUID | bytes | str
-Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 
 _DATA_SECTION = b"\x00\x53\x75"
 
@@ -318,84 +308,3 @@ def _pairs(value: Value) -> tuple[tuple[Value, Value], ...]:
     if not isinstance(value, AmqpMap):
         raise CorruptDataError("AMQP annotations or application properties that are no map")
     return value.pairs
-
-
-def to_jsonable(message: AmqpMessage) -> dict[str, Json]:
-    """A message without what it does not have; timestamps are ms, UUIDs text.
-
-    The body of a single data section is that section's text or {"base64": …}; of more, a list.
-    """
-    found: dict[str, Json] = {}
-    if message.header is not None:
-        found["header"] = _present(message.header)
-    if message.delivery_annotations is not None:
-        found["delivery_annotations"] = _mapping(message.delivery_annotations)
-    if message.message_annotations is not None:
-        found["message_annotations"] = _mapping(message.message_annotations)
-    if message.properties is not None:
-        found["properties"] = _present(message.properties)
-    if message.application_properties is not None:
-        found["application_properties"] = _mapping(message.application_properties)
-    found["body_kind"] = message.body_kind.value
-    if message.body_kind is not BodyKind.NONE:
-        found["body"] = _body(message)
-    if message.footer is not None:
-        found["footer"] = _mapping(message.footer)
-    return found
-
-
-def bytes_to_jsonable(data: Buffer) -> Json:
-    """Bytes as text where they are UTF-8, otherwise as {"base64": …}."""
-    try:
-        return str(data, "utf-8")
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode("ascii")}
-
-
-def value_to_jsonable(value: Value) -> Json:
-    """One AMQP value; see the module for what has no counterpart in JSON."""
-    match value:
-        case float():
-            return value if math.isfinite(value) else {"float": str(value)}
-        case bytes():
-            return bytes_to_jsonable(value)
-        case uuid.UUID():
-            return str(value)
-        case Decimal():
-            return {"decimal": str(number_of(value))}
-        case tuple():
-            return [value_to_jsonable(each) for each in value]
-        case AmqpMap():
-            return _map(value)
-        case Described():
-            return {
-                "descriptor": value_to_jsonable(value.descriptor),
-                "value": value_to_jsonable(value.value),
-            }
-        case Typed():
-            return value_to_jsonable(value.value)
-        case _:
-            return value
-
-
-def _body(message: AmqpMessage) -> Json:
-    body = message.body
-    if message.body_kind is BodyKind.DATA and isinstance(body, tuple) and len(body) == 1:
-        return value_to_jsonable(body[0])
-    return value_to_jsonable(body)
-
-
-def _present(section: Header | Properties) -> dict[str, Json]:
-    values = ((each.name, getattr(section, each.name)) for each in fields(section))
-    return {name: value_to_jsonable(value) for name, value in values if value is not None}
-
-
-def _mapping(values: Mapping[str, Value] | Mapping[str | int, Value]) -> Json:
-    return _map(AmqpMap(tuple(values.items())))
-
-
-def _map(value: AmqpMap) -> Json:
-    keys = [key for key, _ in value.pairs]
-    if all(isinstance(key, str) for key in keys) and len(set(keys)) == len(keys):
-        return {str(key): value_to_jsonable(each) for key, each in value.pairs}
-    return {"map": [[value_to_jsonable(key), value_to_jsonable(each)] for key, each in value.pairs]}

@@ -85,6 +85,7 @@ class Server:
     trust: ssl.SSLContext | None = None
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
+    closed: int = 0
     over: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -110,6 +111,10 @@ class Server:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
+        self._speak_on(connection)
+        self.closed += 1
+
+    def _speak_on(self, connection: socket.socket) -> None:
         with suppress(OSError), connection:
             if self.trust is None:
                 self.speak(self, Conversation(connection))

@@ -20,6 +20,7 @@ from coldstream.adapters.wire import Pace, Waits
 from coldstream.crc import crc32
 from coldstream.errors import AlreadyExistsError, UnavailableError, UnknownOutcomeError
 from coldstream.ports.objects import CutShortError
+from tests.support.probe_stack import eventually
 from tests.unit.adapters.links import NONE, OK, Conversation, Server, certified, polite
 
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "eu-west-1"}
@@ -244,7 +245,7 @@ def test_a_connection_that_the_server_has_closed_meanwhile_is_not_used_again(ser
     server = serve(once)
     store = store_at(server)
     store.put("key1", b"x", write_id="1")
-    time.sleep(0.2)
+    assert eventually(lambda: server.closed)
     store.put("key2", b"x", write_id="1")
 
     assert [each.path for each in server.requests] == ["/bucket/key1", "/bucket/key2"]

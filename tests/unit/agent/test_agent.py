@@ -502,7 +502,7 @@ def _next_offset(site: Site) -> int:
 def _wait(condition: Callable[[], bool]) -> None:
     import time
 
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)

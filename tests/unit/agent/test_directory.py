@@ -38,7 +38,7 @@ def following(agent: Any) -> threading.Thread:
 
 
 def wait(condition: Any) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -46,24 +45,25 @@ def found(check: Check) -> list[tuple[Level, str]]:
 
 
 def test_a_check_that_hangs_fails_in_time_and_keeps_what_it_had_found() -> None:
-    over = threading.Event()
+    over, waited = threading.Event(), threading.Event()
 
     def hang() -> Iterator[Finding]:
         yield ok("first", "is well")
-        over.wait(30)
+        over.wait(300)
+        waited.set()
 
-    begun = time.monotonic()
     first, hung, after = perform(
         [
-            Check("slow", hang, "restart it", seconds=0.2),
+            Check("slow", hang, "restart it", seconds=1.0),
             Check("next", lambda: [ok("next", "is well")], ""),
         ]
     )
+    gave_up = not waited.is_set()
     over.set()
 
-    assert time.monotonic() - begun < 5
+    assert gave_up
     assert [first.level, hung.level, after.level] == [Level.OK, Level.FAILED, Level.OK]
-    assert (hung.about, hung.remedy, hung.seconds) == ("slow", "restart it", 0.2)
+    assert (hung.about, hung.remedy, hung.seconds) == ("slow", "restart it", 1.0)
 
 
 @pytest.mark.parametrize(

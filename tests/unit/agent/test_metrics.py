@@ -63,7 +63,7 @@ def port(metrics: AgentMetrics) -> Iterator[int]:
 
 def get(port: int, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as page:
             return page.status, page.read().decode()
     except urllib.error.HTTPError as refused:
         with refused:
@@ -135,7 +135,7 @@ def test_a_port_that_is_taken_is_told(metrics: AgentMetrics, port: int) -> None:
 def test_it_is_served_at_an_ipv6_address_too(metrics: AgentMetrics) -> None:
     with (
         serving(metrics, 0, "::1") as port,
-        urllib.request.urlopen(f"http://[::1]:{port}/healthz", timeout=5) as page,
+        urllib.request.urlopen(f"http://[::1]:{port}/healthz", timeout=60) as page,
     ):
         assert page.read() == b"ok\n"
 

@@ -329,7 +329,7 @@ def test_a_directory_that_is_gone_for_a_moment_is_tried_again(site: Site) -> Non
 
 
 def _wait(condition: Any) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)

@@ -48,7 +48,7 @@ def served() -> Iterator[str]:
     Served.answers.clear()
     Served.heads.clear()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Served)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

@@ -56,7 +56,7 @@ def connect(peers: Callable[[Answer], Peer]) -> Iterator[Callable[[Answer], Conn
 
     def make(answer: Answer) -> Connection:
         uri = StreamUri("127.0.0.1", peers(answer).port, "u", "secret")
-        made.append(Connection(uri, "/", seconds=0.5))
+        made.append(Connection(uri, "/", seconds=60))
         return made[-1]
 
     yield make
@@ -93,6 +93,7 @@ def test_a_stream_without_a_chunk_gives_none_and_the_connection_stays(
     connection = connect(
         lambda key, body: serving(key, body)[:1] if key == 7 else serving(key, body)
     )
+    connection._seconds = 0.5  # not before: a slow machine logs in slowly
 
     assert connection.header("orders", OffsetType.LAST) is None
     assert not connection.broken
@@ -202,6 +203,7 @@ def test_a_peer_that_is_no_broker_breaks_the_connection_and_nothing_else(
         return [odd] if key == Key.SUBSCRIBE else logging_in(key, body)
 
     connection = connect(speaks)
+    connection._seconds = 0.5
 
     with pytest.raises(UnavailableError):
         connection.header("orders", OffsetType.LAST)

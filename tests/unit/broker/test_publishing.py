@@ -26,7 +26,7 @@ def make(peers: Callable[[Answer], Peer]) -> Iterator[Make]:
 
     def connect(answer: Answer, *, create: bool = False) -> Publisher:
         uri = StreamUri("127.0.0.1", peers(answer).port, "u", "secret")
-        made.append(Publisher(uri, "/", "orders", "me", create=create, seconds=0.5))
+        made.append(Publisher(uri, "/", "orders", "me", create=create, seconds=60))
         return made[-1]
 
     yield connect
@@ -63,7 +63,7 @@ def test_what_is_confirmed_waits_no_more(make: Make) -> None:
 
     publisher.publish([(8, encode_simple(b"a")), (9, encode_simple(b"b")), (10, b"\x00" * 4)])
     while len(publisher.waiting) > 1:
-        publisher.take(5)
+        publisher.take(60)
 
     assert (publisher.waiting, publisher.confirmed) == ({10: 4}, 9)
 
@@ -81,7 +81,7 @@ def test_rows_are_the_entries_of_a_chunk_behind_their_ids(
 
     publisher = make(answer)
     publisher.publish([(5, encode_simple(b"abc"))])
-    publisher.take(5)
+    publisher.take(60)
 
     assert heard == [struct.pack(">BiQ", 0, 1, 5) + b"\x00\x00\x00\x03abc"]
 
@@ -104,7 +104,7 @@ def test_a_publisher_that_is_of_no_use_any_more_says_so(
 
     publisher.publish([(8, encode_simple(b"a"))])
     with pytest.raises(error):
-        publisher.take(5)
+        publisher.take(60)
 
 
 def test_no_stream_and_no_right_are_told_apart(make: Make) -> None:

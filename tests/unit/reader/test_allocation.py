@@ -59,7 +59,7 @@ def test_threads_use_again_what_others_freed() -> None:
 def test_buffers_that_were_freed_are_used_again_instead_of_new_pages() -> None:
     """In a process of its own: it is a setting of all of it."""
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True, timeout=300
     )
 
     kept, faults = done.stdout.split()

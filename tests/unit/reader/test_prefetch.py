@@ -137,18 +137,25 @@ def test_read_ahead_begins_small(pool: ThreadPoolExecutor) -> None:
 
 
 class SlowStore:
-    """Passes calls on after a while and remembers how many were under way at once."""
+    """Passes calls on after a while and remembers how many were under way at once.
+
+    A call waits longer until three have met, for on a busy machine threads begin late.
+    """
 
     def __init__(self, tier: Tier) -> None:
         self.store = tier.store
         self.gets = self.now = self.most = 0
         self.lock = threading.Lock()
+        self.met = threading.Event()
 
     def get(self, key: str, start: int, end: int) -> bytes:
         with self.lock:
             self.gets += 1
             self.now += 1
             self.most = max(self.most, self.now)
+            if self.most >= 3:
+                self.met.set()
+        self.met.wait(0.1)
         time.sleep(0.005)
         with self.lock:
             self.now -= 1
