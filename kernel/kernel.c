@@ -54,6 +54,7 @@ EXPORT int32_t coldstream_check(struct check *c) {
     for (c->good = 0; c->good < c->chunks; c->good++) {
         int64_t i = c->good, from = c->bounds[i], begin = c->begin[i], end = c->end[i];
         int64_t until = c->bounds[i + 1];
+        if (from < 0 || begin < from || end < begin || until < end) break; /* a header that lies */
         uint32_t crc = crc_of(ability, 0, c->data + begin, end - begin);
         if ((int64_t)crc != c->expected[i]) break;
         if (end - begin < CHECK_JOINED || (end - begin) >> 32) {

@@ -83,3 +83,28 @@ def test_of_no_chunks_nothing_is_wrong() -> None:
     nothing = np.zeros(0, CHUNK_DTYPE)
 
     assert check_crcs(memoryview(b"left"), nothing, np.zeros(1, np.int64)) == (0, 0)
+
+
+@pytest.mark.parametrize("missing", [1, 39, 40])
+@pytest.mark.usefixtures("way")
+def test_a_chunk_whose_trailer_was_cut_off_is_not_sound(missing: int) -> None:
+    entries = b"entries"
+    whole = bytes(CHUNK_HEADER_SIZE) + entries + bytes(40)
+    headers = np.zeros(1, CHUNK_DTYPE)
+    headers["data_size"], headers["trailer_size"] = len(entries), 40
+    headers["crc"] = zlib.crc32(entries)
+    positions = np.array([0, len(whole)], np.int64)
+
+    assert check_crcs(memoryview(whole), headers, positions)[0] == 1
+    assert check_crcs(memoryview(whole)[:-missing], headers, positions)[0] == 0
+
+
+@pytest.mark.usefixtures("way")
+def test_a_header_that_claims_more_than_its_bounds_is_not_sound_and_nothing_outside_is_read() -> (
+    None
+):
+    headers = np.zeros(1, CHUNK_DTYPE)
+    headers["data_size"] = 2**31
+    positions = np.array([0, 200], np.int64)
+
+    assert check_crcs(memoryview(bytes(200)), headers, positions)[0] == 0

@@ -7,7 +7,7 @@ from itertools import chain, islice
 
 import pytest
 
-from coldstream.fragment import TRAILER_SIZE, parse_trailer
+from coldstream.fragment import HEADER, TRAILER_SIZE, parse_trailer
 from coldstream.manifest.tree import leaves
 from coldstream.names import data_prefix
 from coldstream.ports import MIN_PART_BYTES, Composer, Part
@@ -51,6 +51,51 @@ def a_week(remote: Remote) -> None:
 
 def reader(remote: Remote) -> StreamReader:
     return StreamReader(remote.memory, remote.items, PREFIX, STREAM, nodes=NodeCache())
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 9, 28, 29])
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_neighbours_of_a_damaged_piece_are_joined_all_the_same(
+    damaged: int, lost: bool
+) -> None:
+    remote, position = Remote().claimed(), 8
+    for number in range(30):
+        fragment = piece(
+            10 * number,
+            10 * number + 10,
+            body_size=1000,
+            segment_offset=0,
+            segment_position=position,
+        )
+        position += fragment.trailer.data_size
+        remote.upload(fragment)
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    (key,) = (each for each in remote.memory.objects if f"/{10 * damaged:020d}-" in each)
+    if lost:
+        del remote.memory.objects[key]
+    else:
+        data = bytearray(remote.memory.objects[key])
+        data[len(HEADER) + 100] ^= 1
+        remote.memory.objects[key] = bytes(data)
+
+    done = consolidate(
+        remote.context,
+        remote.memory,
+        STREAM,
+        target_size=TARGET,
+        branching=M,
+        pause=no_pause,
+        read_whole=TARGET,
+    )
+
+    (error,) = done.failed
+    assert error.offset == 10 * damaged
+    # What could still grow waits for eight pieces, and a merge takes two at least.
+    before, behind = damaged, 29 - damaged
+    assert done.pieces == (before if before >= 8 else before * (before > 1)) + (
+        behind if behind >= 8 else 0
+    )
+    assert [leaf.first_offset for leaf in leaves(remote.root(), remote.context.fetch(STREAM))]
 
 
 class Asked:

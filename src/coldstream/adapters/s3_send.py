@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 #: What S3 says when it has not even looked at a request.
 _NOT_NOW = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "TooManyRequests"})
 _NOT_NOW_STATUS = frozenset({429, 503})
+#: What it says when it got other bytes than the checksum is of; the same would be refused again.
+_CHANGED = frozenset({"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch"})
 #: botocore asks for a "100 Continue"; an answer that comes early is seen anyway.
 _LEFT_OUT = frozenset({"expect", "connection", "transfer-encoding"})
 #: More attempts are the uploader's, after a pause.
@@ -250,6 +252,9 @@ class _Puts(BotoObjectStore):
                 raise CutShortError(words, key=key, sent=exc.broken.sent) from exc
             raise UnavailableError(words, key=key) from exc
         except ClientError as exc:
+            if code_of(exc) in _CHANGED:
+                words = f"the bytes are no longer those that were checked: {code_of(exc)}"
+                raise UnavailableError(words, key=key) from exc
             status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
             if code_of(exc) in _NOT_NOW or status in _NOT_NOW_STATUS:
                 raise UnavailableError(

@@ -31,9 +31,9 @@ def shared_ranges(
     """As `ranges`, but cut where every other reader of the fragment cuts it, too.
 
     The fragment has a grid of its own: a cell is the chunks that begin within the same `unit`
-    bytes. A range is one cell, or two, four and so on, as its size allows, and begins at a multiple
-    of as many: so readers who began anywhere, and have come to their full size, ask for the same
-    ranges. Whatever the size of chunks, cells have `unit` bytes on average; a range is longer than
+    bytes. A range ends at a multiple of one cell, or of two, four and so on, as its size allows: so
+    readers who began anywhere, and have come to their full size, ask for the same ranges. Where it
+    begins does not matter: a chunk may reach over the cell that was next. A range is longer than
     asked by less than its last chunk.
 
     Args:
@@ -45,9 +45,9 @@ def shared_ranges(
     """
     while first <= last:
         size, cell = next(sizes), index[first].position // unit
-        most = 1
-        while cell % (2 * most) == 0 and 2 * most * unit <= size:
-            most *= 2
-        end = min(index.chunk_at_position((cell + most) * unit) - 1, last)
+        cells = 1
+        while 2 * cells * unit <= size:
+            cells *= 2
+        end = min(index.chunk_at_position((cell // cells + 1) * cells * unit) - 1, last)
         yield first, end
         first = end + 1

@@ -24,7 +24,7 @@ from coldstream.reader.fragments import FetchedChunks, OpenFragment
 from coldstream.reader.gap import Gap
 from coldstream.reader.locate import leaves_between
 from coldstream.reader.objects import StreamObjects
-from coldstream.reader.prefetch import Ticket, in_order, started, workers
+from coldstream.reader.prefetch import Later, Ticket, in_order, started, workers
 from coldstream.reader.shared import Place
 
 _OPEN_AHEAD = 2
@@ -107,7 +107,7 @@ class _Fetches:
     pool: Executor
     place: Place
 
-    def fetches(self, root: Root) -> Generator[Fetch[FetchedChunks | Gap], None, None]:
+    def fetches(self, root: Root) -> Generator[Fetch[FetchedChunks | Gap] | Later, None, None]:
         """In order; waits for the index of a large fragment when its turn has come."""
         ahead: deque[tuple[Entry, Ticket[OpenFragment] | None]] = deque()
         try:
@@ -119,7 +119,7 @@ class _Fetches:
 
     def _fetches(
         self, root: Root, ahead: deque[tuple[Entry, Ticket[OpenFragment] | None]]
-    ) -> Iterator[Fetch[FetchedChunks | Gap]]:
+    ) -> Iterator[Fetch[FetchedChunks | Gap] | Later]:
         settings = self.objects.settings
         sizes = _doubling(settings.first_range_size, settings.range_size)
         entries = leaves_between(root, self.start, self.end, self.objects.groups)
@@ -144,16 +144,16 @@ class _Fetches:
             entry, opened = ahead.popleft()
             for fetch in self._of_entry(entry, opened, sizes):
                 yield fetch
-                planned += 1
+                planned += not isinstance(fetch, Later)
                 if planned >= _RANGES_FIRST:
                     look_ahead(_OPEN_AHEAD)
-            look_ahead(1)
+            look_ahead(_OPEN_AHEAD)  # or each index would be waited for in its turn
         if failed is not None:
             yield Fetch(0, partial(_failed, failed))
 
     def _of_entry(
         self, entry: Entry, opened: Ticket[OpenFragment] | None, sizes: Iterator[int]
-    ) -> Iterator[Fetch[FetchedChunks | Gap]]:
+    ) -> Iterator[Fetch[FetchedChunks | Gap] | Later]:
         """The fetches of a fragment or hole, at least one."""
         if entry.kind is EntryKind.HOLE:
             first, next_offset = entry.first_offset, entry.next_offset
@@ -197,9 +197,11 @@ class _Fetches:
 
     def _ranges(
         self, opened: Ticket[OpenFragment], sizes: Iterator[int]
-    ) -> Iterator[Fetch[FetchedChunks | Gap]]:
+    ) -> Iterator[Fetch[FetchedChunks | Gap] | Later]:
         settings, fragments = self.objects.settings, self.objects.fragments
         try:
+            if not opened.done():
+                yield Later(opened)
             fragment = opened.result()
         except ColdstreamError as error:
             # What comes before it is still on its way; the error is told in its turn.

@@ -11,9 +11,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Generic, Protocol, TypeVar
 
+from coldstream.errors import ColdstreamError
 from coldstream.read_policy import ReadPolicy
 from coldstream.reader.budget import MemoryBudget
 from coldstream.reader.depth import Depth
@@ -59,6 +60,18 @@ class Ticket(Protocol[T_co]):
     def release(self) -> None:
         """It is not needed any more."""
         ...
+
+
+class Later:
+    """In a plan: what follows is known once `ticket` is done."""
+
+    def __init__(self, ticket: Ticket[object]) -> None:
+        self._ticket = ticket
+
+    def wait(self) -> None:
+        """Until it is; what went wrong is for the plan to tell."""
+        with suppress(ColdstreamError):
+            self._ticket.result()
 
 
 class _Private(Generic[T]):
@@ -110,7 +123,7 @@ def started(
 
 
 def in_order(
-    fetches: Iterator[Fetch[T]],
+    fetches: Iterator[Fetch[T] | Later],
     pool: Executor,
     *,
     budget: MemoryBudget,
@@ -137,7 +150,7 @@ def in_order(
     """
     window: deque[Ticket[T]] = deque()
     sizes: deque[int] = deque()
-    waiting: Fetch[T] | None = None
+    waiting: Fetch[T] | Later | None = None
     depth = Depth(in_flight)
     try:
         while True:
@@ -145,6 +158,12 @@ def in_order(
                 waiting = waiting or next(fetches, None)
                 if waiting is None:
                     break
+                if isinstance(waiting, Later):
+                    if window and window[0].done():
+                        break  # what is there is not held back for what may come
+                    waiting.wait()
+                    waiting = None
+                    continue
                 ticket = started(waiting, pool, budget=budget, place=place, needed=not window)
                 if ticket is None:
                     break

@@ -39,24 +39,25 @@ def check_crcs(
     """Number of chunks before the first whose CRC is wrong, and the CRC over all bytes of these.
 
     Args:
-        data: holds the chunks, and perhaps more; a chunk that it ends in has a wrong CRC.
+        data: holds the chunks, and perhaps more; a chunk that it ends in counts as wrong.
         headers: of the chunks, which agree with `positions`.
         positions: in `data` of each chunk, and of where the last one ends.
     """
+    whole = int(np.searchsorted(positions[1:], len(data), "right"))
+    headers, positions = headers[:whole], np.ascontiguousarray(positions[: whole + 1])
     begins = positions[:-1] + headers["bloom_size"] + CHUNK_HEADER_SIZE
     ends = begins + headers["data_size"]
     expected = headers["crc"].astype(np.int64)
     if _kernel is None:
         return _by_zlib(data, begins.tolist(), ends.tolist(), expected.tolist(), positions.tolist())
     raw = np.frombuffer(data, np.uint8)
-    positions = np.ascontiguousarray(positions)
     check = _kernel.Check(
         raw.ctypes.data,
         positions.ctypes.data,
         begins.ctypes.data,
         ends.ctypes.data,
         expected.ctypes.data,
-        int(np.searchsorted(positions[1:], len(raw), "right")),
+        whole,
     )
     _kernel.library().coldstream_check(ctypes.byref(check))
     return check.good, check.crc

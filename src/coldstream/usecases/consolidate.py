@@ -6,6 +6,7 @@ with an older root goes on undisturbed.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -148,7 +149,9 @@ class _ConsolidateStep:
             last_is_open=following is None,
         )
         made: list[_Made] = []
-        for number, pieces in enumerate(chosen):
+        left = deque(chosen)
+        while left:
+            pieces = left.popleft()
             if dry_run:
                 self._tell(pieces, sum(piece.trailer.data_size for piece in pieces), 0)
                 continue
@@ -159,14 +162,28 @@ class _ConsolidateStep:
                 made.append(self._make(pieces))
             except (CorruptDataError, NotFoundError) as error:
                 self.report.failed.append(error)
+                left.extendleft(reversed(self._beside(pieces, error)))
             except ColdstreamError:
                 self._swap(made)  # what is there already need not become garbage
                 raise
-            if len(made) >= _MERGES_AT_ONCE or number == len(chosen) - 1:
+            if len(made) >= _MERGES_AT_ONCE:
                 self._swap(made)
                 made = []
         self._swap(made)
         return self.report
+
+    def _beside(
+        self, pieces: tuple[SmallFragment, ...], error: ColdstreamError
+    ) -> list[tuple[SmallFragment, ...]]:
+        """What is worth fragments of its own before and behind a damaged piece."""
+        runs: list[list[SmallFragment]] = [[], []]
+        found = False
+        for piece in pieces:
+            if piece.entry.first_offset == error.offset:
+                found = True
+            else:
+                runs[found].append(piece)
+        return choose(runs, target_size=self._target, last_is_open=True) if found else []
 
     def _small_runs(self, loaded: Snapshot, cursor: int) -> tuple[list[list[Entry]], int | None]:
         """Small neighbours, and the offset at which the next step begins."""

@@ -202,6 +202,24 @@ def test_a_key_of_another_write_is_not_taken_for_ours(serve: Serve) -> None:
         store_at(serve(taken)).put("key", b"body", write_id="1")
 
 
+def test_bytes_that_s3_finds_changed_are_not_sent_again(serve: Serve) -> None:
+    refusal = b"<Error><Code>BadDigest</Code><Message>other bytes</Message></Error>"
+
+    def refuse(server: Server, talk: Conversation) -> None:
+        while (request := talk.head()) is not None:
+            talk.body(request)
+            server.requests.append(request)
+            head = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n" % len(refusal)
+            talk.answer(head + refusal)
+
+    server = serve(refuse)
+
+    with pytest.raises(UnavailableError, match="no longer those that were checked"):
+        store_at(server).put("key", b"changed", write_id="1", crc=crc32(b"checked"))
+
+    assert [each.method for each in server.requests] == ["PUT"]
+
+
 def test_a_reset_in_the_middle_of_a_body_means_that_nothing_landed(serve: Serve) -> None:
     def reset(server: Server, talk: Conversation) -> None:
         request = talk.head()

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,8 @@ MAX_FILES = 64
 _BATCH_BYTES = 32 * 2**20
 #: Bytes in a row that an encoded file does not show: names of streams are there once.
 _ROW_BYTES = 256
+#: Rows that tell how large those of a file are in memory.
+_LOOKED_AT = 64
 #: The longest words of a worker that are handed on.
 _MAX_REASON = 2000
 
@@ -194,6 +196,9 @@ def _batches(
             )
         groups = [metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups)]
         row = sum(groups) // max(1, metadata.num_rows) + _ROW_BYTES
+        # Text that repeats is nearly nothing in a file, however long it is.
+        for batch in islice(found.iter_batches(_LOOKED_AT), 1):
+            row = max(row, batch.nbytes // max(1, batch.num_rows))
         yield from batches_of(found, schema, rows=int(np.clip(share // row, 1, 2**20)))
 
 

@@ -7,7 +7,8 @@ each run asks the table. The files that had the rows go when the versions before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -68,12 +69,11 @@ def erase_all(
     Raises:
         As `commit`.
     """
-    erased = [now for now in streams if now.erased]
+    erased = {now.stream: now.erased for now in streams if now.erased}
     return sum(
-        erase_rows(table, schema, now.stream, now.erased, new_id=new_id, pause=pause)
+        _erase(table, schema, erased, new_id, pause)
         for table, schema in (tables if erased else ())
         if table.peek() is not None
-        for now in erased
     )
 
 
@@ -101,12 +101,30 @@ def erase_rows(
     Raises:
         As `commit`.
     """
+    return _erase(table, first_schema, {stream: offsets}, new_id, pause)
+
+
+def _erase(
+    table: Table,
+    first_schema: pa.Schema,
+    erased: Mapping[str, OffsetSet],
+    new_id: Callable[[], str],
+    pause: Callable[[int], None],
+) -> int:
+    """Those of several streams in one commit: where they share files, each is written anew once."""
+    spans = [(stream, span) for stream, offsets in erased.items() for span in offsets.ranges]
     gone = 0
-    for at in range(0, len(offsets.ranges), _RANGES_AT_ONCE):
-        ranges = Ranges.of(offsets.ranges[at : at + _RANGES_AT_ONCE])
-        found = table.count(table.load(first_schema), stream, ranges)
-        if found:
-            append = Append(new_id(), replaces={stream: ranges})
-            commit(table, append, first_schema=first_schema, pause=pause)
-            gone += found
+    for at in range(0, len(spans), _RANGES_AT_ONCE):
+        loaded = table.load(first_schema)
+        replaces: dict[str, Ranges] = {}
+        for stream, mine in groupby(spans[at : at + _RANGES_AT_ONCE], lambda each: each[0]):
+            ranges = Ranges.of([span for _, span in mine])
+            found = table.count(loaded, stream, ranges)
+            if found:
+                replaces[stream] = ranges
+                gone += found
+        if replaces:
+            commit(
+                table, Append(new_id(), replaces=replaces), first_schema=first_schema, pause=pause
+            )
     return gone

@@ -72,8 +72,13 @@ class Shape:
         return parts
 
     def divides(self, metadata: TableMetadata) -> bool:
-        """Whether a table gets new files divided by just this."""
+        """Whether a table gets new files divided by just this.
+
+        Of one without a column that this needs it is not said: whoever looks at columns tells that.
+        """
         schema = metadata.schema()
+        if not all(name in schema.column_names for name, _, _ in self.parts()):
+            return True
         mine = [(schema.find_field(name).field_id, by) for name, by, _ in self.parts()]
         return mine == [(each.source_id, each.transform) for each in metadata.spec().fields]
 

@@ -157,7 +157,8 @@ def summary_of(append: Append, state: TableState) -> dict[str, str]:
     """
     said = {APPEND_PROPERTY: append.id}
     for stream in sorted(append.covered)[:_MAX_NAMED]:
-        said[f"coldstream.next-offset.{stream}"] = str(state.of(stream).spans[-1][1])
+        if known := state.of(stream):
+            said[f"coldstream.next-offset.{stream}"] = str(known.spans[-1][1])
     return said
 
 

@@ -7,7 +7,7 @@ files cost more, so they stay good as long as the files that they were made of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -145,10 +145,11 @@ class Maintainer:
         sized = ((piece, piece.size) for piece in pieces)
         failed: list[tuple[CompactPiece, ColdstreamError]] = []
         for window in task_windows(sized, self.window_bytes):
-            results = self.compactor(window, self.layout(loaded))
+            layout = self.layout(loaded)
+            results = self.compactor(window, layout)
             done = list(zip(window, results, strict=True))
             good = [(piece, each.files) for piece, each in done if each.error is None]
-            landed = self._committed(good)
+            landed = self._committed(good, frozenset(layout.schema.names))
             kept = replace(
                 kept,
                 merged=kept.merged + sum(len(piece.files) for piece, _ in landed),
@@ -162,7 +163,7 @@ class Maintainer:
             raise _told(self.table.name, len(failed), len(pieces), *failed[0])
         return kept
 
-    def _committed(self, good: Sequence[_Done]) -> Sequence[_Done]:
+    def _committed(self, good: Sequence[_Done], columns: Collection[str]) -> Sequence[_Done]:
         """Put merged files in the place of those that they were made of; which of them are.
 
         Those count whose files are all in the table now, with all their rows: files never change,
@@ -173,6 +174,8 @@ class Maintainer:
             loaded = self.table.load(self.first_schema)
             if id_ in loaded.appended:  # it had landed; only the answer said otherwise
                 return good
+            if not set(columns) <= set(loaded.schema.names):
+                return []  # a person took a column away, or calls it otherwise now: made anew
             there = {file.path for file in self.table.files(loaded) if not file.partly}
             good = [each for each in good if there.issuperset(f.path for f in each[0].files)]
             if not good:

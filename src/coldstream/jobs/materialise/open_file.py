@@ -59,6 +59,7 @@ class OpenFile:
         self._schema = schema
         self._held: list[pa.RecordBatch] = []
         self._few: list[pa.RecordBatch] = []
+        self._bytes = 0
         self._newest: tuple[str, int] | None = None
 
     def hold(
@@ -80,7 +81,8 @@ class OpenFile:
         self.first = min(self.first, int(offsets.min()))
         self.last = max(self.last, int(offsets.max()))
         self.rows += rows.num_rows
-        self._few.append(pa.ipc.read_record_batch(rows.serialize(), self._schema))
+        self._bytes += rows.nbytes
+        self._few.append(pa.ipc.read_record_batch(rows.serialize(), rows.schema))
         self.held_bytes += self._few[-1].nbytes + _COLUMN_BYTES * rows.num_columns
         if len(self._few) >= _FEW:
             self._together()
@@ -140,10 +142,9 @@ class OpenFile:
     def _merged(self, content: IO[bytes], group_bytes: int) -> IO[bytes]:
         """A file with sorted row groups as one sequence, anew."""
         found = pq.ParquetFile(content, pre_buffer=False)
-        row = sum(found.metadata.row_group(n).total_byte_size for n in range(self._groups)) // max(
-            1, self.rows
-        )
-        rows = max(1, group_bytes // self._groups // (row + 256))
+        # As they are in memory: text that repeats is nearly nothing in the file.
+        row = self._bytes // max(1, self.rows) + 1
+        rows = max(1, group_bytes // self._groups // row)
         sources = [
             RowSource(
                 partial(batches_of, found, self._schema, rows=rows, groups=[n]),

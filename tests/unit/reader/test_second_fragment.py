@@ -1,0 +1,92 @@
+"""How many waits, one after another, stand before the second fragment of a read.
+
+Every GET waits for a turn that the test gives: all that are under way get it together, so the
+number of turns is the number of round trips, whatever the machine does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from coldstream.reader import Offset, ReaderSettings
+from tests.support.tier import Tier, chunk
+
+K = 1024
+SETTINGS = ReaderSettings(
+    range_size=40 * K, first_range_size=10 * K, in_flight=16, index_guess=2 * K
+)
+
+
+class Turns:
+    """Passes GETs on, all that wait at once."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._changed = threading.Condition()
+        self.turns = self._waiting = 0
+        self._over = False
+
+    def _turn(self) -> None:
+        with self._changed:
+            if self._over:
+                return
+            self._waiting += 1
+            now = self.turns
+            self._changed.wait_for(lambda: self._over or self.turns > now, 20)
+
+    def serve(self) -> None:
+        """Give a turn whenever nothing new has begun for a while."""
+        while not self._over:
+            before = self._waiting
+            time.sleep(0.25)
+            with self._changed:
+                if self._waiting and self._waiting == before:
+                    self.turns, self._waiting = self.turns + 1, 0
+                    self._changed.notify_all()
+
+    def end(self) -> None:
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+
+    def get(self, *args: Any) -> Any:
+        self._turn()
+        return self._inner.get(*args)
+
+    def get_suffix(self, *args: Any) -> Any:
+        self._turn()
+        return self._inner.get_suffix(*args)
+
+    def get_all(self, *args: Any, **more: Any) -> Any:
+        self._turn()
+        return self._inner.get_all(*args, **more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize(("per", "size", "start"), [(17, 2400, 16), (1, 50_000, 0), (2, 26_000, 0)])
+def test_the_second_fragment_comes_no_later_than_five_round_trips(
+    per: int, size: int, start: int
+) -> None:
+    made = Tier()
+    made.add(
+        "s", [[chunk(n, bytes(size)) for n in range(i * per, (i + 1) * per)] for i in range(8)]
+    )
+    store = Turns(made.store)
+    threading.Thread(target=store.serve, daemon=True).start()
+    chunks = Tier(store=store, catalog=made.catalog).reader("s", SETTINGS).chunks(Offset(start))
+    try:
+        for each in chunks:
+            if each.header.chunk_id >= per:
+                break
+        taken = store.turns
+    finally:
+        store.end()
+        chunks.close()
+
+    assert taken <= 5
