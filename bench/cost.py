@@ -30,7 +30,7 @@ from bench.cost_added import alarm_metrics, deployed_memory_gb, polls, template_
 from bench.prices import FREE, MONTH_HOURS, PRICES
 from bench.site import context, site
 from coldstream import names
-from coldstream.agent.step import WATCH_SECONDS
+from coldstream.agent.settings import AgentSettings
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.claim import NO_HISTORY
 from coldstream.plans.policy import PolicySet
@@ -389,7 +389,7 @@ def commits(tier: Tier, paced: int) -> dict[str, float]:
     parts = {f"commits: {k}": v * fragments for k, v in tier.dollars(per_fragment).items()}
     parts["commits: sqs"] = messages * fragments
     # After an upload an agent looks at the item now and then until the manifest follows.
-    reads = 1 + WINDOW_SECONDS / WATCH_SECONDS
+    reads = 1 + WINDOW_SECONDS / AgentSettings().watch_seconds
     parts["agents: dynamodb"] = reads * PRICES["dynamodb.GetItem"] * fragments
     # Every ten minutes it compares what others have uploaded, and reads the root for it.
     parts["agents: s3"] = 1000 * MONTH_HOURS * 6 * PRICES["s3.GetObject"]

@@ -227,7 +227,7 @@ def in_all_orders(begin: Callable[[], Place], *tasks: str, lost_answers: int = 0
     scenario = Scenario(
         STREAM, PREFIX, place, {n: TASKS[n] for n in tasks}, Steps(place), ended, lost_answers
     )
-    explored = explore(scenario, most_states=60_000)
+    explored = explore(scenario, most_states=120_000)
     print(explored)
     return explored
 

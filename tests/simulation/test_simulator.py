@@ -71,7 +71,7 @@ def test_an_undo_that_puts_nothing_back_is_caught(monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture(scope="module")
 def events() -> Counter[str]:
-    tally = play_seeds(range(5000, 5400))
+    tally = play_seeds(range(5800, 6200))
     assert not tally.failures
     return tally.events
 

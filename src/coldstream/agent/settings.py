@@ -35,6 +35,7 @@ class AgentSettings:
         node: name of this machine in its heartbeats.
         heartbeat_seconds: from one heartbeat to the next.
         compare_seconds: from one look to the next at what others have uploaded.
+        watch_seconds: from one look at an item to the next, while the manifest has to follow.
 
     Raises:
         InvalidInputError: a value is outside its limits.
@@ -58,6 +59,7 @@ class AgentSettings:
     node: str = ""
     heartbeat_seconds: float = 60.0
     compare_seconds: float = 600.0
+    watch_seconds: float = 0.5
     standstill_seconds: float = 180.0
     standstill_again_seconds: float = 300.0
 
@@ -75,6 +77,7 @@ class AgentSettings:
             (self.takeover_seconds > 0, "time before a take-over: more than 0 s"),
             (self.held_bytes >= 0, "bytes of removed files: not negative"),
             (0 < self.heartbeat_seconds <= 3600, "time between heartbeats: up to an hour"),
+            (self.watch_seconds > 0, "time between looks at an item: more than 0 s"),
             (self.compare_seconds > 0, "time between comparisons: more than 0 s"),
             (self.poll_seconds > 0, "poll interval: more than 0 s"),
             (self.nudge_seconds > 0, "time before a commit is asked for: more than 0 s"),

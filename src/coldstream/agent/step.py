@@ -58,8 +58,6 @@ from coldstream.agent.state import (
 from coldstream.errors import ColdstreamError, CorruptDataError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem
 
-WATCH_SECONDS = 0.5  # at most two reads of the item a second, however often it is stepped
-
 Next = tuple[Course, tuple[Effect, ...]]
 
 
@@ -243,7 +241,7 @@ def _watching(course: Course, seen: Seen, trying: bool) -> Next:
         effects = (Follow(moved=False),)
         if seen.settings.once or since < LEVEL_SECONDS:
             return course, effects  # later it is seen whether an undo has cut off what was there
-    if since < WATCH_SECONDS:
+    if since < seen.settings.watch_seconds:
         return course, effects
     return replace(course, watched_at=seen.now), (*effects, ReadItem())
 

@@ -7,7 +7,7 @@ from functools import partial
 from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.invariants import Invariant, Violation
-from coldstream.names import parse_data_key
+from coldstream.names import erasure_prefix, parse_data_key
 from coldstream.osiris.offsets import OffsetSet
 from coldstream.usecases import erase as erasing
 from coldstream.usecases import purge as purging
@@ -88,6 +88,9 @@ def erased_for_good(scene: Scene, stream: Stream) -> None:
     item = scene.catalog.inner.items.get(stream.name)
     if not oracle.contents.erased.by_epoch or item is None or item.state is not StreamState.LIVE:
         return
+    records = erasure_prefix(oracle.prefix, stream.name)
+    if any(key.startswith(records) for key in oracle.contents.harmed):
+        return  # a record was lost with all metadata: nobody knows what had been asked for
     try:
         report = erase(scene, stream, [])
         for _ in range(_TRIES):

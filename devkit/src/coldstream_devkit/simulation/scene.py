@@ -48,6 +48,7 @@ SETTINGS = AgentSettings(
     nudge_seconds=4,
     rescan_seconds=5,
     compare_seconds=3,
+    watch_seconds=0.2,
 )
 #: Clocks of machines are wrong; S3's and AWS's is right.
 _SKEWS_MS = (0, -20_000, 15_000)
