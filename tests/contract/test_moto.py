@@ -93,6 +93,12 @@ class TestSendingObjectStore(TestS3ObjectStore):
         yield made
         made.close()
 
+    @pytest.mark.skip(reason="moto compares no checksum; the embedded AWS does, and is asked")
+    def test_bytes_that_are_not_those_that_were_checked_are_not_stored(
+        self, store: ObjectStore, prefix: str
+    ) -> None:
+        """S3 itself has to refuse them."""
+
 
 class TestDynamoCatalog(DynamoCatalogRules):
     @pytest.fixture
