@@ -591,7 +591,6 @@ SEEDS: Mapping[str, int] = MappingProxyType(
         "told-begin": 2000,
         "bad-left-out": 5000,
         "erase-epoch": 20_000,
-        "erase-in-repair": 20_000,
         "purge-hold": 20_000,
         "purge-garbage": 20_000,
     }
