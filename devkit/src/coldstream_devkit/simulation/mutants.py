@@ -241,11 +241,11 @@ def _load_any_table(context: Context, stream: str) -> CatalogItem:
 
 
 def _put_without_reading_back(
-    self: MemoryObjectStore, key: str, body: Buffer, *, write_id: str
+    self: MemoryObjectStore, key: str, body: Buffer, *, write_id: str, crc: int | None = None
 ) -> None:
     if key in self.objects:
         raise AlreadyExistsError("the key is taken", key=key)
-    _put(self, key, body, write_id=write_id)
+    _put(self, key, body, write_id=write_id, crc=crc)
 
 
 _put = MemoryObjectStore.put
