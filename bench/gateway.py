@@ -174,6 +174,13 @@ def _wait_for(port: int) -> None:
     raise TimeoutError(f"nobody listens at port {port}")
 
 
+def logged_in(port: int) -> RawReader:
+    """A reader that may subscribe."""
+    reader = RawReader(port)
+    reader.log_in()
+    return reader
+
+
 def through(port: int, name: str, size: int, *, relayed: bool = False) -> float:
     """Seconds of one read; a relay knows nobody, and takes whatever is said for a subscription."""
     with closing(RawReader(port)) as reader:

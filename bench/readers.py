@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
 
-from bench.gateway import RawReader
+from bench.gateway import RawReader, logged_in
 from bench.memory import peak
 from bench.report import quick, ratio
 from bench.site import MESSAGE_SIZE, MESSAGES, context, site, stream, tier
@@ -133,7 +133,7 @@ def clients(
             return reader.read(STREAM, size)
 
     with gateway(there, store, budget) as port, ThreadPoolExecutor(readers) as pool:
-        connected = list(pool.map(lambda _: RawReader(port), range(readers)))
+        connected = list(pool.map(lambda _: logged_in(port), range(readers)))
         began = time.perf_counter()
         list(pool.map(read, connected))
         return store.fetched, size * readers, time.perf_counter() - began
