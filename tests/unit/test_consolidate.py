@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
+from typing import Any
 
 import pytest
 
-from coldstream.fragment import HEADER, TRAILER_SIZE, parse_trailer
+from coldstream.errors import NotFoundError
+from coldstream.fragment import HEADER, TRAILER_SIZE, Buffer, parse_trailer
 from coldstream.manifest.tree import leaves
 from coldstream.names import data_prefix
-from coldstream.ports import MIN_PART_BYTES, Composer, Part
+from coldstream.ports import MIN_PART_BYTES, Composer, ObjectStore, Part
 from coldstream.reader.spec import First
 from coldstream.reader.stream import Message, StreamReader
 from coldstream.remote.nodes import NodeCache
@@ -49,6 +52,23 @@ def a_week(remote: Remote) -> None:
             rebalance(remote.context, STREAM, branching=M, pause=no_pause)
 
 
+def small_pieces(count: int, body_size: int) -> tuple[Remote, int]:
+    """A stream of neighbours with ten messages each, and where they end in their segment, bytes."""
+    remote, position = Remote().claimed(), 8
+    for number in range(count):
+        fragment = piece(
+            10 * number,
+            10 * number + 10,
+            body_size=body_size,
+            segment_offset=0,
+            segment_position=position,
+        )
+        position += fragment.trailer.data_size
+        remote.upload(fragment)
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    return remote, position
+
+
 def reader(remote: Remote) -> StreamReader:
     return StreamReader(remote.memory, remote.items, PREFIX, STREAM, nodes=NodeCache())
 
@@ -58,18 +78,7 @@ def reader(remote: Remote) -> StreamReader:
 def test_the_neighbours_of_a_damaged_piece_are_joined_all_the_same(
     damaged: int, lost: bool
 ) -> None:
-    remote, position = Remote().claimed(), 8
-    for number in range(30):
-        fragment = piece(
-            10 * number,
-            10 * number + 10,
-            body_size=1000,
-            segment_offset=0,
-            segment_position=position,
-        )
-        position += fragment.trailer.data_size
-        remote.upload(fragment)
-    commit_runs(remote.context, STREAM, pause=no_pause)
+    remote, _ = small_pieces(30, 1000)
     (key,) = (each for each in remote.memory.objects if f"/{10 * damaged:020d}-" in each)
     if lost:
         del remote.memory.objects[key]
@@ -96,6 +105,45 @@ def test_the_neighbours_of_a_damaged_piece_are_joined_all_the_same(
         behind if behind >= 8 else 0
     )
     assert [leaf.first_offset for leaf in leaves(remote.root(), remote.context.fetch(STREAM))]
+
+
+class Vanishing:
+    """A store that has no data of one fragment any more once its trailer was read."""
+
+    def __init__(self, store: ObjectStore, first_offset: int, part: int) -> None:
+        self._store = store
+        self._mark = f"/{first_offset:020d}-"
+        self._parts = part  # GETs that are answered before
+
+    def get(self, key: str, start: int, end: int) -> Buffer:
+        if self._mark in key:
+            if not self._parts:
+                raise NotFoundError("no such object", key=key)
+            self._parts -= 1
+        return self._store.get(key, start, end)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@pytest.mark.parametrize("part", [0, 1], ids=["its index", "its data"])
+def test_a_piece_that_vanishes_while_it_is_read_is_named_and_keeps_nothing_small(part: int) -> None:
+    remote, _ = small_pieces(30, 1000)
+    store: Any = Vanishing(remote.memory, 150, part)
+
+    done = consolidate(
+        replace(remote.context, store=store),
+        remote.memory,
+        STREAM,
+        target_size=TARGET,
+        branching=M,
+        pause=no_pause,
+        read_whole=TARGET,
+    )
+
+    (error,) = done.failed
+    assert (error.stream, error.offset) == (STREAM, 150)
+    assert (done.merges, done.pieces) == (2, 29)
 
 
 class Asked:
@@ -127,19 +175,7 @@ def once() -> Callable[[], bool]:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_is_small_enough_is_put_whole_and_the_rest_is_composed(whole: bool) -> None:
-    remote = Remote().claimed()
-    position = 8
-    for number in range(8):
-        fragment = piece(
-            10 * number,
-            10 * number + 10,
-            body_size=MIN_PART_BYTES // 10,
-            segment_offset=0,
-            segment_position=position,
-        )
-        position += fragment.trailer.data_size
-        remote.upload(fragment)
-    commit_runs(remote.context, STREAM, pause=no_pause)
+    remote, end = small_pieces(8, MIN_PART_BYTES // 10)
     asked = Asked(remote.memory)
 
     done = consolidate(
@@ -149,7 +185,7 @@ def test_what_is_small_enough_is_put_whole_and_the_rest_is_composed(whole: bool)
         target_size=TARGET,
         branching=M,
         pause=no_pause,
-        read_whole=position if whole else position // 2,
+        read_whole=end if whole else end // 2,
     )
 
     assert (done.merges, done.pieces, done.failed) == (1, 8, [])

@@ -179,7 +179,8 @@ class _ConsolidateStep:
         runs: list[list[SmallFragment]] = [[], []]
         found = False
         for piece in pieces:
-            if piece.entry.first_offset == error.offset:
+            entry = piece.entry
+            if error.offset is not None and entry.first_offset <= error.offset < entry.next_offset:
                 found = True
             else:
                 runs[found].append(piece)
@@ -258,7 +259,7 @@ class _ConsolidateStep:
         try:
             section = self._context.store.get(path, begin, begin + trailer.index_size)
             return FragmentIndex(section, trailer)
-        except CorruptDataError as error:
+        except (CorruptDataError, NotFoundError) as error:
             raise error.located(
                 stream=self._stream, offset=piece.entry.first_offset, key=path
             ) from None
@@ -279,7 +280,12 @@ class _ConsolidateStep:
     def _read(self, span: CopySpan, pieces: Sequence[SmallFragment]) -> bytes:
         piece = pieces[span.piece]
         path = self._path(piece.entry)
-        data = bytes(self._context.store.get(path, span.start, span.end))
+        try:
+            data = bytes(self._context.store.get(path, span.start, span.end))
+        except (CorruptDataError, NotFoundError) as error:
+            raise error.located(
+                stream=self._stream, offset=piece.entry.first_offset, key=path
+            ) from None
         begin, end = len(HEADER), len(HEADER) + piece.trailer.data_size
         if span.start <= begin and span.end == end:
             whole = memoryview(data)[begin - span.start :]
