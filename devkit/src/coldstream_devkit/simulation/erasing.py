@@ -11,6 +11,7 @@ from coldstream.names import erasure_prefix, parse_data_key
 from coldstream.osiris.offsets import OffsetSet
 from coldstream.usecases import erase as erasing
 from coldstream.usecases import purge as purging
+from coldstream_devkit.simulation.erased import ErasedMessages
 from coldstream_devkit.simulation.last_checks import chunks_of, kept_by_records
 from coldstream_devkit.simulation.oracle import BrokenError, Oracle
 from coldstream_devkit.simulation.reading import MisreadError, data_of
@@ -86,11 +87,9 @@ def erased_for_good(scene: Scene, stream: Stream) -> None:
     """
     oracle = stream.oracle
     item = scene.catalog.inner.items.get(stream.name)
-    if not oracle.contents.erased.by_epoch or item is None or item.state is not StreamState.LIVE:
+    asked = _asked_for(oracle, stream)
+    if not asked.by_epoch or item is None or item.state is not StreamState.LIVE:
         return
-    records = erasure_prefix(oracle.prefix, stream.name)
-    if any(key.startswith(records) for key in oracle.contents.harmed):
-        return  # a record was lost with all metadata: nobody knows what had been asked for
     try:
         report = erase(scene, stream, [])
         for _ in range(_TRIES):
@@ -103,10 +102,23 @@ def erased_for_good(scene: Scene, stream: Stream) -> None:
     if report.damaged and not oracle.contents.harmed:
         raise BrokenError([Violation(Invariant.DURABILITY, f"{report.damaged[0]}")])
     scene.buckets["erased for good"] += 1
-    _nothing_is_left(oracle)
+    _nothing_is_left(oracle, asked)
 
 
-def _nothing_is_left(oracle: Oracle) -> None:
+def _asked_for(oracle: Oracle, stream: Stream) -> ErasedMessages:
+    """What was erased, but for that whose record a disaster has taken: nobody knows of it."""
+    harmed, objects = oracle.contents.harmed, oracle.objects.objects
+    records = erasure_prefix(oracle.prefix, stream.name)
+    if not any(key.startswith(records) for key in harmed):
+        return oracle.contents.erased
+    known = ErasedMessages()
+    for key, data in objects.items():
+        if key.startswith(records) and key not in harmed:
+            known.recorded(data)
+    return known
+
+
+def _nothing_is_left(oracle: Oracle, asked: ErasedMessages) -> None:
     assert oracle.current is not None
     manifest, contents = oracle.current.manifest, oracle.contents
     kept = partial(kept_by_records, oracle)()
@@ -114,7 +126,7 @@ def _nothing_is_left(oracle: Oracle) -> None:
     for key, chunks in contents.chunks.items():
         if key not in oracle.objects.objects or key in contents.harmed or not chunks:
             continue
-        left = _left(oracle, key)
+        left = _left(oracle, key, asked)
         if not left:
             continue
         if key not in oracle.current.keys and (
@@ -128,7 +140,7 @@ def _nothing_is_left(oracle: Oracle) -> None:
         )
 
 
-def _left(oracle: Oracle, key: str) -> list[int]:
+def _left(oracle: Oracle, key: str, asked: ErasedMessages) -> list[int]:
     """Offsets that were erased and that an object still has."""
     found: list[int] = []
     try:
@@ -137,6 +149,6 @@ def _left(oracle: Oracle, key: str) -> list[int]:
         return []
     for chunk_id, epoch in oracle.contents.chunks[key]:
         size = len(oracle.cluster.written[chunk_id, epoch].data)
-        found += oracle.contents.erased.still_there(body[at : at + size], epoch, chunk_id)
+        found += asked.still_there(body[at : at + size], epoch, chunk_id)
         at += size
     return found
