@@ -82,8 +82,7 @@ class _Kept:
         except BaseException:
             self.promise.cancel()
             raise
-        # Of the promise alone: a job keeps what is called at its end, and must not keep this one,
-        # or only the garbage collector would give the range's memory back.
+        # A job keeps what is called at its end: this, and only a collection would free the range.
         promise = self.promise
         self.job.add_done_callback(lambda job: promise.cancel() if job.cancelled() else None)
 

@@ -74,7 +74,7 @@ class Shape:
     def divides(self, metadata: TableMetadata) -> bool:
         """Whether a table gets new files divided by just this.
 
-        Of one without a column that this needs it is not said: whoever looks at columns tells that.
+        True of a table that lacks one of the columns: the check of columns refuses it, by name.
         """
         schema = metadata.schema()
         if not all(name in schema.column_names for name, _, _ in self.parts()):

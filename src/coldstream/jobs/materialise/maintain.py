@@ -25,7 +25,7 @@ from coldstream.jobs.materialise.table import (
 )
 from coldstream.jobs.materialise.write import FileLayout
 
-#: Merged files may be small again: of very many files only so many become one at once.
+#: How often merged files are merged again, while they are still small.
 _ROUNDS = 4
 _ATTEMPTS = 10
 
@@ -110,8 +110,8 @@ class Maintainer:
         Raises:
             ColdstreamError: a group of files could not be merged; says which. They are as they
                 were, and what else was merged is done.
-            UnknownOutcomeError: nobody knows whether a change landed; it is planned again next
-                time, from what is there.
+            UnknownOutcomeError: nobody knows whether a change landed; the next run plans anew
+                from what is there.
         """
         loaded = self.table.peek() if dry_run else self.table.load(self.first_schema)
         if loaded is None:

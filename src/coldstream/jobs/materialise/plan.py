@@ -176,7 +176,7 @@ def todo_of(
 MAX_TASK_PIECES = 200
 #: Pieces of a window: each worker is told all of them, about a kilobyte each.
 MAX_WINDOW_PIECES = 20_000
-#: For so many pieces a task counts at least, so that a window has 2000 of them at most.
+#: A task counts as this many pieces at least, so a window has 2000 tasks at most.
 _LEAST = 10
 
 
