@@ -14,7 +14,7 @@ from coldstream.errors import ErrorKind, InternalError, InvalidInputError, Unava
 from coldstream.jobs.arguments import Given, parse
 from coldstream.jobs.materialise import job
 from coldstream.jobs.materialise.engine import StreamNow
-from coldstream.jobs.materialise.job_arguments import ARGUMENTS
+from coldstream.jobs.materialise.job_arguments import ARGUMENTS, ROW_GROUP_BYTES
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TableRule
@@ -139,3 +139,24 @@ def test_offsets_that_no_column_can_hold_are_never_taken_for_done(
     assert (caught.value.stream, caught.value.offset) == ("__far_1", 2**63 - 1)
 
     assert engine.pieces(stream, Ranges.of([(low, 2**63 - 1)])) == []
+
+
+@pytest.mark.parametrize("size", ["0", "1", "1023KiB", "2GiB", "64 TiB", "-1", "x"])
+def test_a_row_group_with_which_no_worker_gets_on_is_refused_before_anything_is_read(
+    size: str,
+) -> None:
+    argv = ["--warehouse", "s3://tables/", "--database", "db", "--row-group-bytes", size]
+
+    with pytest.raises(InvalidInputError, match="row-group-bytes"):
+        parse("materialise", "tables", ARGUMENTS, argv, environment={})
+
+
+@pytest.mark.parametrize(
+    ("size", "bytes_"), [("1MiB", 2**20), ("1GiB", 2**30), ("64M", 64 * 2**20)]
+)
+def test_a_row_group_of_another_size_is_taken(size: str, bytes_: int) -> None:
+    argv = ["--warehouse", "s3://tables/", "--database", "db", "--row-group-bytes", size]
+
+    given = parse("materialise", "tables", ARGUMENTS, argv, environment={})
+
+    assert given[ROW_GROUP_BYTES] == bytes_

@@ -45,6 +45,14 @@ def old_enough(value: str) -> int:
     return seconds
 
 
+def group_size(value: str) -> int:
+    """Bytes; of a size with which a worker gets on."""
+    size = parse_size(value)
+    if not 2**20 <= size <= 2**30:
+        raise ValueError("must be 1MiB to 1GiB: a worker holds two row groups of a task's files")
+    return size
+
+
 STREAMS = Argument("streams", text, "Pattern over names of queues; all of a name must match.", "")
 SUPER_STREAMS = Argument(
     "super-streams", text, "Pattern over names of super streams: all their partitions.", ""
@@ -132,7 +140,7 @@ WINDOW_BYTES = Argument("window-bytes", parse_size, "What one commit takes in.",
 FILE_BYTES = Argument("file-bytes", parse_size, "Size of a table's files.", DEFAULT_FILE_BYTES)
 ROW_GROUP_BYTES = Argument(
     "row-group-bytes",
-    parse_size,
+    group_size,
     "Size of a row group of a file, as its rows are in memory; encoded it is a few times smaller.",
     DEFAULT_GROUP_BYTES,
 )
