@@ -1,4 +1,4 @@
-"""A real broker with and without the real agent beside it, and how soon messages are durable."""
+"""A real broker alone, with the real agent, with plain PUTs; and how soon messages are durable."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from bench.cloud import There
 from bench.durable import Seen, percentiles
 from bench.flood import MESSAGE_SIZE, Flood, flood
 from bench.limits import Limits
+from bench.plain_puts import plain_puts
 from coldstream.names import FRAGMENT_SUFFIX
 from coldstream_devkit.broker import BrokerNode
 from coldstream_devkit.stream_client import ClientError, StreamClient
@@ -46,6 +47,7 @@ class Beside:
     Attributes:
         alone: messages a second without the agent.
         beside: with it.
+        puts: with a process beside it that PUTs as many bytes and does nothing else.
         late: of the messages that were published beside it.
         cpu: share of a core that the agent took.
         uploaded: share of what was published that was in S3 when publishing ended.
@@ -54,6 +56,7 @@ class Beside:
 
     alone: list[float] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
+    puts: list[float] = field(default_factory=list)
     late: list[Durable] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     uploaded: list[float] = field(default_factory=list)
@@ -115,18 +118,27 @@ class Scene:
 
 
 def beside(scene: Scene, turns: int, seconds: float) -> Beside:
-    """Publish at full speed without and with the agent, in turns: A B, B A, A B, …"""
+    """Publish at full speed alone, with the agent, with plain PUTs; in turns: A B C, C B A, …"""
     found = Beside()
     for number in range(turns):
-        alone, both = f"alone{number}", f"beside{number}"
-        for stream in (alone, both) if number % 2 == 0 else (both, alone):
+        alone, both, puts = f"alone{number}", f"beside{number}", f"puts{number}"
+        order = (alone, both, puts)
+        for stream in order if number % 2 == 0 else reversed(order):
             if stream is alone:
                 found.alone.append(scene.flood(stream, seconds).rate)
-            else:
+            elif stream is both:
                 _with_agent(scene, stream, seconds, found)
+            else:
+                found.puts.append(_with_puts(scene, stream, seconds, found.alone[-1]))
             scene.delete(stream)
             time.sleep(1)
     return found
+
+
+def _with_puts(scene: Scene, stream: str, seconds: float, rate: float) -> float:
+    with plain_puts(rate * MESSAGE_SIZE, scene.there.environment, scene.agents):
+        time.sleep(_SETTLE_SECONDS)
+        return scene.flood(stream, seconds).rate
 
 
 def _with_agent(scene: Scene, stream: str, seconds: float, found: Beside) -> None:

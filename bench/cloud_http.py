@@ -84,6 +84,7 @@ class _Connection(socketserver.BaseRequestHandler):
         if isinstance(server, _Server) and server.trust is not None:
             self.request = server.trust.wrap_socket(self.request, server_side=True)
         self._begun = bytearray()
+        self._scratch = memoryview(bytearray(_BLOCK))
 
     def handle(self) -> None:
         while (head := self._head()) is not None:
@@ -115,23 +116,25 @@ class _Connection(socketserver.BaseRequestHandler):
         """A body, or the end of a large one."""
         if not size:
             return b""
-        into = bytearray(min(size, _KEPT + _BLOCK))
         begun = min(size, len(self._begun))
-        into[:begun] = self._begun[:begun]
+        left, kept = size - begun, bytes(self._begun[:begun])
         del self._begun[:begun]
-        at, left = begun, size - begun
         self.service.cloud.link.take(begun)
-        while left:
-            if at == len(into):  # only the end is kept
-                into[:_KEPT] = into[at - _KEPT :]
-                at = _KEPT
-            space = memoryview(into)[at:]
-            count = self.request.recv_into(space, min(left, _BLOCK, len(space)))
-            if not count:
-                raise ConnectionError
-            self.service.cloud.link.take(count)
-            at, left = at + count, left - count
-        return bytes(into[max(0, at - _KEPT) : at])
+        while left > _KEPT:  # what nobody asks for goes into the same few pages, in the cache
+            left -= self._receive(self._scratch, left - _KEPT)
+            kept = b""
+        into = bytearray(left)
+        at = 0
+        while at < len(into):
+            at += self._receive(memoryview(into)[at:], _BLOCK)
+        return kept + into
+
+    def _receive(self, into: memoryview, most: int) -> int:
+        count = self.request.recv_into(into, min(most, _BLOCK, len(into)))
+        if not count:
+            raise ConnectionError
+        self.service.cloud.link.take(count)
+        return count
 
 
 class _Service:

@@ -1,6 +1,6 @@
 """A raw reader of chunks through the gateway, from S3: against plain range GETs, and a broker.
 
-The same 300 MB of 1 KB messages. Plain: every byte of the objects in ranges by obstore, several at
+The same 1.2 GB of 1 KB messages. Plain: every byte of the objects in ranges by obstore, several at
 once. The gateway and the broker are processes of their own; the reader counts the bytes of frames
 and looks at none, gives credit back as clients do, and is the same for both. What the gateway reads
 lies wholly in S3. Where rabbitmq-server is not installed, there is no broker to compare with.
@@ -27,7 +27,7 @@ from pathlib import Path
 from bench.read import RANGE, plain
 from bench.relay import Range, relay, signed
 from bench.report import megabytes_per_second, quick, ratio
-from bench.site import MESSAGE_SIZE, MESSAGES, context, site, stream, tier
+from bench.site import LONG, MESSAGE_SIZE, context, site, stream, tier
 from coldstream import names
 from coldstream.broker.frames import Key, OffsetType, binary, frame, string, subscribe
 from coldstream.remote.roots import load
@@ -203,7 +203,7 @@ def ranges(keys: list[tuple[str, int]]) -> list[Range]:
 
 def main() -> None:
     share, rounds = (20, 1) if quick(__doc__) else (1, ROUNDS)
-    messages = MESSAGES // share
+    messages = LONG // share
     seconds: dict[str, list[float]] = {"plain": [], "gateway": [], "relay": [], "broker": []}
     with site() as work, broker(messages) as beside:
         stream(work / "data", STREAM, messages=messages)

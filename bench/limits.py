@@ -25,18 +25,14 @@ class Limits:
 
     Attributes:
         nice: niceness.
-        idle: whether it only gets CPU time that nobody else wants.
         group: its control group; None where none could be made.
     """
 
     nice: int = 0
-    idle: bool = False
     group: Path | None = None
 
     def command(self, arguments: list[str]) -> list[str]:
         """The command with what is set by programs."""
-        if self.idle:
-            return ["chrt", "--idle", "0", *arguments]
         if self.nice:
             return ["nice", "-n", str(self.nice), "ionice", "-c2", "-n7", *arguments]
         return arguments
@@ -55,16 +51,19 @@ class Limits:
 
 
 @contextmanager
-def group(weight: int, *, quota: float = 0.0) -> Iterator[Path | None]:
+def group(weight: int, *, quota: float = 0.0, idle: bool = False) -> Iterator[Path | None]:
     """A control group for CPU time while the context lasts; None where none can be made.
 
     Args:
         weight: as systemd's CPUWeight.
         quota: cores that it may use; 0 for all.
+        idle: whether it only gets what nobody else wants, whatever its weight.
     """
     name = f"coldstream-bench-{os.getpid()}-{secrets.token_hex(3)}"
     try:
         made = _version_1(name, weight, quota) if _has_1() else _version_2(name, weight, quota)
+        if idle:
+            (made / "cpu.idle").write_text("1")
     except OSError:
         yield None
         return

@@ -1,5 +1,10 @@
-"""List prices in us-east-1, in US dollars, without the free tier. As of 2026-11-23, from memory of
-AWS's price pages: check them before you rely on a sum.
+"""List prices in us-east-1, in US dollars, without the free tier.
+
+Written on 2026-11-23 from memory of AWS's pages, `https://aws.amazon.com/SERVICE/pricing/` for s3,
+dynamodb, sqs, step-functions, lambda, eventbridge and cloudwatch. Compared on 2026-11-25 with
+copies of pages whose own dates are not known: step-functions with AWS's, dynamodb (requests) and
+cloudwatch (alarms, metrics) with what others quote. The rest has been compared with nothing: check
+it before you rely on a sum.
 """
 
 from __future__ import annotations

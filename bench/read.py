@@ -1,4 +1,4 @@
-"""Sequential read of a 300 MB stream against plain range GETs of the same objects by obstore.
+"""Sequential read of a 1.2 GB stream against plain range GETs of the same objects by obstore.
 
 The plain side GETs every byte of the stream's fragments in 8 MiB ranges, as many at once as our
 reader has in flight, and looks at none. Ours resolves the manifest, checks trailers, indexes and
@@ -25,7 +25,7 @@ import obstore
 from bench.links import PREFIX, Link, LinkedStore
 from bench.links import STREAM as LINKED
 from bench.report import megabytes_per_second, quick, ratio
-from bench.site import MESSAGES, context, site, stream, tier
+from bench.site import LONG, context, site, stream, tier
 from coldstream import names
 from coldstream.adapters.s3 import open_store
 from coldstream.crc import crc32
@@ -104,7 +104,7 @@ def main() -> None:
     share, rounds = (20, 1) if small else (1, ROUNDS)
     linked(4 if small else 96)
     with site() as work:
-        stream(work / "data", STREAM, messages=MESSAGES // share)
+        stream(work / "data", STREAM, messages=LONG // share)
         there = context()
         tier(there, work / "data")
         root = load(context(), STREAM).root

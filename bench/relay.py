@@ -15,8 +15,8 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager, suppress
 from queue import SimpleQueue
 from subprocess import PIPE, Popen
 from threading import local
@@ -102,7 +102,11 @@ def send_all(
     pool: ThreadPoolExecutor,
     free: SimpleQueue[memoryview],
 ) -> None:
-    """Every range as one frame, in order, fetched ahead into free memory."""
+    """Every range as one frame, in order, fetched ahead into free memory.
+
+    Raises:
+        ConnectionError: the client hung up; all memory is free again.
+    """
     under_way: list[tuple[Future[memoryview], memoryview]] = []
     plan = iter(ranges)
 
@@ -112,15 +116,21 @@ def send_all(
             memory = free.get()
             under_way.append((pool.submit(gets.into, wanted, memory), memory))
 
-    for _ in range(_BUFFERS):
-        start()
-    while under_way:
-        coming, memory = under_way.pop(0)
-        data = coming.result()
-        client.sendall(struct.pack(">IHHB", 5 + len(data), Key.DELIVER, 1, 1))
-        client.sendall(data)
-        free.put(memory)
-        start()
+    try:
+        for _ in range(_BUFFERS):
+            start()
+        while under_way:
+            coming, memory = under_way[0]
+            data = coming.result()
+            client.sendall(struct.pack(">IHHB", 5 + len(data), Key.DELIVER, 1, 1))
+            client.sendall(data)
+            del under_way[0]
+            free.put(memory)
+            start()
+    finally:
+        wait([coming for coming, _ in under_way])
+        for _, memory in under_way:
+            free.put(memory)
 
 
 def main() -> None:
@@ -138,7 +148,8 @@ def main() -> None:
         print(listener.getsockname()[1], flush=True)
         while True:
             client, _ = listener.accept()
-            with closing(client):
+            # A client that has had its bytes hangs up, while what lies behind them is on its way.
+            with closing(client), suppress(ConnectionError):
                 client.recv(1)
                 send_all(client, ranges, gets, pool, free)
                 while client.recv(2**14):

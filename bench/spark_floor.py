@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from coldstream.adapters.place import connect
 from coldstream.spark.options import parse_options
 from coldstream.spark.plan import decode_split
+from coldstream.spark.process import prepare as prepare_process
 from coldstream.spark.query import plan_query
 from coldstream.spark.read import read_split
 from coldstream.spark.window import Window
@@ -56,11 +57,13 @@ class Floor(DataSource):
     def schema(self) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
 
+        prepare_process()
         with pa.OSFile(self.options["path"]) as file:
             return from_arrow_schema(pa.ipc.open_file(file).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         del schema
+        prepare_process()
         return _Reader(dict(self.options))
 
 
@@ -73,9 +76,7 @@ class _Reader(DataSourceReader):
         return [InputPartition(rows * (n + 1) // count - rows * n // count) for n in range(count)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        from coldstream.spark.read import prepare as prepare_worker
-
-        prepare_worker()
+        prepare_process()
         with pa.OSFile(self._options["path"]) as file:
             batch = pa.ipc.open_file(file).get_batch(0)
         left: int = partition.value

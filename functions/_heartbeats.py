@@ -43,6 +43,10 @@ def tell_heartbeats() -> None:
         logger.warning("an agent has streams that fail or stand still", node=node)
     for node in agents.racing:
         logger.warning("local retention is about to take what is not published", node=node)
+    longest_ms = 0
+    if agents.lags:
+        node, longest_ms = agents.lags[0]
+        logger.info("the agent that is furthest behind", node=node, lag_seconds=longest_ms // 1000)
     for name, value in {
         names.METRIC_AGENTS: agents.agents,
         names.METRIC_AGENTS_SILENT: len(agents.silent) + len(found) - len(heard),
@@ -51,4 +55,7 @@ def tell_heartbeats() -> None:
         names.METRIC_STREAMS_BEHIND: agents.behind,
     }.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
+    metrics.add_metric(
+        name=names.METRIC_AGENTS_LAG, unit=MetricUnit.Seconds, value=longest_ms // 1000
+    )
     metrics.flush_metrics()

@@ -33,24 +33,29 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         known = remote().catalog.get(stream)
         if known is None:
             raise NotFoundError("the catalog does not know this stream", stream=stream)
+        run_ms = int(item.get("run_ms", now_ms()))
+        grace_ms = 1000 * setting(names.ENV_GRACE_SECONDS)
         if known.state is StreamState.DELETED:
             swept = sweep_stragglers(
                 remote(),
                 deleter(),
                 stream,
+                grace_ms=grace_ms,
+                run_ms=run_ms,
+                now_ms=now_ms(),
+                held=held,
                 dry_run=dry_run,
                 cursor=item.get("cursor"),
                 time_left=in_time,
             )
-            return _done(swept, item, totals)
-        run_ms = int(item.get("run_ms", now_ms()))
+            return _done(swept, {"stream": stream, "run_ms": run_ms}, totals)
         # The other half of the time is for the deletes.
         half_ms = context.get_remaining_time_in_millis() // 2
         done = collect(
             remote(),
             deleter(),
             stream,
-            grace_ms=1000 * setting(names.ENV_GRACE_SECONDS),
+            grace_ms=grace_ms,
             run_ms=run_ms,
             now_ms=now_ms(),
             cursor=item.get("cursor"),

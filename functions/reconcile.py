@@ -12,7 +12,17 @@ from coldstream.plans.delete import is_overdue, reason_again
 from coldstream.usecases.reconcile import reconcile
 from functions._holes import hole_metrics, tell_holes
 from functions._rebalances import start_rebalance
-from functions._runtime import logger, metrics, now_ms, pause, remote, tell, time_left, tracer
+from functions._runtime import (
+    logger,
+    metrics,
+    now_ms,
+    pause,
+    remote,
+    setting,
+    tell,
+    time_left,
+    tracer,
+)
 from functions._starts import start_delete
 from functions._steps import Totals, answer, over_streams, report
 
@@ -61,6 +71,10 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     return answer(event, left, totals)
 
 
+def _grace_ms() -> int:
+    return 1000 * setting(names.ENV_GRACE_SECONDS)
+
+
 def _delete_again(stream: str, totals: Totals) -> bool:
     """Whether the stream is a tombstone long past its undelete time; then start its machine again.
 
@@ -68,7 +82,7 @@ def _delete_again(stream: str, totals: Totals) -> bool:
     started.
     """
     item, now = remote().catalog.get(stream), now_ms()
-    if item is None or not is_overdue(item, now_ms=now):
+    if item is None or not is_overdue(item, now_ms=now, grace_ms=_grace_ms()):
         return False
     totals["deletions_again"] += start_delete(
         item, reason_again(item, now_ms=now), "its machine had ended"

@@ -50,6 +50,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             rules,
             now_ms=now_ms(),
             target_size=setting(names.ENV_FRAGMENT_SIZE),
+            grace_ms=1000 * setting(names.ENV_GRACE_SECONDS),
             cursor=cursor,
             mark=True,
             look=look,

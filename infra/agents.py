@@ -51,6 +51,7 @@ class Agents(Construct):
             statements=[
                 rights.read_objects(bucket=bucket, prefix=prefix),
                 rights.write_fragments(bucket=bucket, prefix=prefix),
+                rights.write_no_metadata(bucket=bucket, prefix=prefix),
                 rights.list_streams(bucket=bucket, prefix=prefix),
                 *rights.see_in_catalog(table=table, prefix=prefix),
                 rights.write_heartbeats(table=table, prefix=prefix),

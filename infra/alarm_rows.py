@@ -16,7 +16,7 @@ from constructs import IConstruct
 from coldstream import names
 from infra.commit import CommitQueue
 from infra.config import LONGEST_INTERVAL_MINUTES
-from infra.metrics import FIVE_MINUTES, behind, oldest, own, throttled, waiting
+from infra.metrics import FIVE_MINUTES, behind, most, oldest, own, throttled, waiting
 
 #: With an anchor for each alarm.
 RUNBOOK = "docs/how-to/alarms.md"
@@ -85,13 +85,14 @@ def of_commits(commit_queue: CommitQueue, commit_runs: lambda_.IFunction) -> Ite
     )
 
 
-def of_agents(scope: IConstruct, scanned_every: int) -> Iterator[Row]:
+def of_agents(scope: IConstruct, scanned_every: int, behind_minutes: int) -> Iterator[Row]:
     """What the heartbeats say; the scan of reconcile makes metrics of them.
 
     Args:
         scope: in the stack.
         scanned_every: minutes between two such scans. A shorter period would have no value in most
             of its turns, and what is wanted of several in a row could never be.
+        behind_minutes: for how long something may wait to be published.
     """
     minutes = max(5, scanned_every)
     period = Duration.minutes(minutes)
@@ -113,7 +114,8 @@ def of_agents(scope: IConstruct, scanned_every: int) -> Iterator[Row]:
         told(names.METRIC_AGENTS_TROUBLED),
         "For half an hour an agent has had streams that fail or make no progress. What"
         " waits is in danger of local retention: its own log names stream, offset and"
-        " reason; the log of the function scan names the node.",
+        " reason; the log of the function scan names the node. Where it says fenced or diverged and"
+        " no broker has failed over, an agent's credentials may be stolen: see docs/security.md.",
         periods=_in_a_row(_AGENT_TROUBLED_MINUTES, minutes),
     )
     yield Row(
@@ -122,6 +124,15 @@ def of_agents(scope: IConstruct, scanned_every: int) -> Iterator[Row]:
         "Local retention is about to take what an agent has not uploaded yet: offsets will be lost."
         " Give the stream more local time or bytes at once. The log of the function scan names the"
         " node, the agent's own log and metrics the stream.",
+    )
+    yield Row(
+        "AgentsBehind",
+        most(scope, names.METRIC_AGENTS_LAG).with_(period=period),
+        f"What a stream has committed has waited for more than {behind_minutes} minutes to be"
+        " published: the link is too slow, or a broker does not prove what it has. Local retention"
+        " goes on. The log of the function scan names the node, the agent's own log and metrics the"
+        " stream.",
+        threshold=60 * behind_minutes,
     )
 
 

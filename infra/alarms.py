@@ -33,13 +33,16 @@ _REPORTED = {
     "FragmentsRefused": (
         names.METRIC_FRAGMENTS_REFUSED,
         "A fragment was left out of its manifest because its bytes do not hold. The log of"
-        " the function names the stream, the offset and the key.",
+        " the function names the stream, the offset and the key. If no agent has uploaded it, its"
+        " credentials may be stolen: see docs/security.md.",
     ),
     "HolesCommitted": (
         names.METRIC_HOLES_COMMITTED,
         "Offsets were declared lost: the broker's retention took them before they were uploaded,"
         " and no member has them. The log of the function commit_runs or reconcile names the stream"
-        " and the offsets; docs/how-to/holes.md says what can still be done.",
+        " and the offsets; docs/how-to/holes.md says what can still be done. If no broker has lost"
+        " them, an agent's credentials may be stolen; `coldstream undo` takes the hole back: see"
+        " docs/security.md.",
     ),
     "ClaimsThatCut": (
         names.METRIC_CLAIMS_THAT_CUT,
@@ -106,6 +109,7 @@ class Alarms(Construct):
         tombstone: the function that starts deletions, watched for being late.
         table: the catalog, watched for throttling.
         missed_tombstones: watched for deletions that were never started.
+        behind_minutes: for how long something may wait to be published.
         email: who is told; empty for nobody.
 
     Attributes:
@@ -129,6 +133,7 @@ class Alarms(Construct):
         tombstone: lambda_.IFunction,
         table: dynamodb.ITable,
         missed_tombstones: sqs.IQueue,
+        behind_minutes: int,
         email: str,
     ) -> None:
         super().__init__(scope, id)
@@ -137,7 +142,7 @@ class Alarms(Construct):
             for each in (
                 *alarm_rows.of_commits(commit_queue, commit_runs),
                 *(Row(name, own(self, metric), text) for name, (metric, text) in _REPORTED.items()),
-                *alarm_rows.of_agents(self, every_minutes["reconcile"]),
+                *alarm_rows.of_agents(self, every_minutes["reconcile"], behind_minutes),
                 *alarm_rows.of_functions(commit_runs, claim, report),
                 *alarm_rows.of_table(table),
                 *alarm_rows.of_deletions(missed_tombstones, tombstone),
@@ -193,6 +198,8 @@ class Alarms(Construct):
         return cloudwatch.Alarm(
             self,
             row.name,
+            # What a mail says, and what a person types.
+            alarm_name=f"{Stack.of(self).stack_name}-{row.name}",
             metric=row.metric,
             alarm_description=row.text,
             threshold=row.threshold,

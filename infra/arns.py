@@ -43,6 +43,11 @@ def map_runs_arn(stack: Stack, name: str) -> str:
     return f"{machine_arn(stack, name).replace(':stateMachine:', ':execution:')}/*:*"
 
 
+def map_run_arns(stack: Stack, name: str) -> str:
+    """The ARN of all runs of the Distributed Maps of a state machine."""
+    return f"{machine_arn(stack, name).replace(':stateMachine:', ':mapRun:')}/*"
+
+
 def log_group_arn(stack: Stack, name: str) -> str:
     """The ARN of a log group."""
     return f"{_place(stack, 'logs')}:log-group:{name}"

@@ -49,12 +49,13 @@ class Claim(Construct):
                 rights.write_fragments(bucket=bucket, prefix=prefix),
                 rights.write_holes(bucket=bucket, prefix=prefix),
                 rights.list_streams(bucket=bucket, prefix=prefix),
-                rights.anchor_and_commit(table=site.table),
+                *rights.anchor_and_commit(table=site.table, prefix=prefix),
                 *rights.start_workflow(self, "rebalance"),
             ],
             log_retention_days=site.settings.log_retention_days,
             tracing=site.settings.tracing,
             memory_mib=site.settings.commit_memory_mib,
+            reserved=site.settings.claim_concurrency or None,
             description="Claims streams and commits for the agents, which have no right to",
         )
         accept_keys(made.role, bucket=bucket, prefix=prefix, kinds=KINDS)

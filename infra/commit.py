@@ -142,6 +142,8 @@ class CommitRuns(Construct):
             tracing=settings.tracing,
             memory_mib=settings.commit_memory_mib,
             reserved=settings.reserved_concurrency or None,
+            # It ends: a stream is asked for again only after a commit, or behind another's report.
+            asks_itself=True,
             description="Appends verified runs of fragments to the manifests of their streams",
         )
         accept_keys(made.role, bucket=site.bucket, prefix=settings.prefix, kinds=COMMIT_KINDS)
@@ -170,5 +172,5 @@ def commit_rights(site: Site) -> list[iam.PolicyStatement]:
         rights.write_metadata(bucket=bucket, prefix=prefix),
         rights.write_fragments(bucket=bucket, prefix=prefix),
         rights.list_streams(bucket=bucket, prefix=prefix),
-        rights.commit_to_catalog(table=table),
+        *rights.commit_to_catalog(table=table, prefix=prefix),
     ]

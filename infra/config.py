@@ -61,11 +61,17 @@ class Settings:
         protected: against deletion, stack and table. `make deploy` makes a new stack without it and
             then turns it on, so that a first deployment that fails is in nobody's way.
         alarm_email: who is told when an alarm goes off; empty for nobody.
+        agents_behind_minutes: for how long something that is committed may wait to be published
+            before an alarm goes off. Longer than the agents' flush time and the time before a
+            take-over, both twice. 5 to 10080.
         batch_window_seconds: how long events are gathered before a commit. Longer means fewer
             commits, and as much more time until an upload is in the manifest. 1 to 60.
         max_concurrency: how many commit functions may run at once. 2 to 1000.
         reserved_concurrency: how much of the account's concurrency of Lambda the commit function
             has for itself, so that nothing else takes it; 0 for none, or `max_concurrency` to 1000.
+        claim_concurrency: how many of the function that claims for the agents may run at once, kept
+            for it; 0 for as many as the account has left. It is what agents may call at will, so
+            this bounds what one with stolen credentials takes from all others. 0 to 1000.
         commit_memory_mib: memory of the functions that commit and claim, and with it their share of
             a CPU. 512 to 10240.
         step_memory_mib: the same of the workflows' functions; consolidate has 1024 at least. 512 to
@@ -85,8 +91,10 @@ class Settings:
         branching: entries of a manifest's group, and half of what its root holds. 2 to 4096.
         grace_seconds: how long an object must have been garbage before it is deleted; at least
             twice the longest time in which a workflow may publish. 1 to 2592000.
-        undelete_seconds: how long a deleted stream can be had back. 0 to 31449600: the execution
-            that waits for it, and then sweeps, may take a year.
+        undelete_seconds: how long a deleted stream can be had back, and the longest time that
+            `coldstream delete --undelete` may ask for. 0 to 31449600: the execution that waits for
+            it, and then sweeps, may take a year. At least as long as this, or as the grace time if
+            that is shorter, a deletion waits whatever time was asked for.
         deleted_kept_days: for how long S3 keeps what was deleted, garbage too; 1 to 365.
         archive_after_days: after so long S3 moves data of 1 MiB and more to Glacier Instant
             Retrieval: cheaper to keep, dearer to read, 90 days at least. 0 for never, to 3650.
@@ -124,9 +132,11 @@ class Settings:
     encryption_key: str
     protected: bool
     alarm_email: str
+    agents_behind_minutes: int
     batch_window_seconds: int
     max_concurrency: int
     reserved_concurrency: int
+    claim_concurrency: int
     commit_memory_mib: int
     step_memory_mib: int
     reconcile_interval_minutes: int
@@ -184,10 +194,12 @@ class Settings:
             encryption_key=_named(given, "encryption_key", _KEY),
             protected=_yes_or_no(given, "protected"),
             alarm_email=_email(given["alarm_email"]),
+            agents_behind_minutes=_whole(given, "agents_behind_minutes", 5, 10_080),
             # A batch of more than ten messages needs a window of at least one second.
             batch_window_seconds=_whole(given, "batch_window_seconds", 1, 60),
             max_concurrency=_whole(given, "max_concurrency", 2, 1000),
             reserved_concurrency=_whole(given, "reserved_concurrency", 0, 1000),
+            claim_concurrency=_whole(given, "claim_concurrency", 0, 1000),
             commit_memory_mib=_whole(given, "commit_memory_mib", 512, 10_240),
             step_memory_mib=_whole(given, "step_memory_mib", 512, 10_240),
             reconcile_interval_minutes=_whole(given, "reconcile_interval_minutes", 1, 1440),

@@ -44,6 +44,7 @@ _WORK = (
             ),
         ),
         _Graph("Agents: streams behind", most=(names.METRIC_STREAMS_BEHIND,)),
+        _Graph("Agents: seconds behind", most=(names.METRIC_AGENTS_LAG,)),
     ),
     (
         _Graph("Rebalance", (names.METRIC_REBALANCES, names.METRIC_GROUPS_WRITTEN)),

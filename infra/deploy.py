@@ -6,7 +6,8 @@ What protects a deployment is in the way of a first one that fails: CloudFormati
 the protected stack before the next try (the CDK's command line protects it before it makes
 anything), and DynamoDB refuses to let the rollback have the protected table. So a new stack is made
 without both (the setting `protected`), and gets them by a second deployment, once it is there. An
-old one is deployed as it is.
+old one is deployed as it is, and so is a new one that takes over data which an earlier stack left:
+that must never be without protection.
 """
 
 from __future__ import annotations
@@ -85,9 +86,10 @@ def plan(found: Found | None, settings: Settings, arguments: Sequence[str]) -> P
         return Plan(unprotect=False, commands=(deploy,))
     # A later -c of the same name would win, so this one comes last.
     first = (*deploy, *_UNPROTECTED)
+    takes_over = settings.bucket_name or settings.table_name or settings.warehouse_name
     return Plan(
         unprotect=found is not None and found.protected,
-        commands=(first, deploy) if settings.protected else (deploy,),
+        commands=(first, deploy) if settings.protected and not takes_over else (deploy,),
     )
 
 

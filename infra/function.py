@@ -44,6 +44,8 @@ class Function(Construct):
         tracing: whether X-Ray gets a sample of its runs.
         memory_mib: memory, and with it the share of a CPU.
         reserved: how much of the account's concurrency it has for itself; None for nothing.
+        asks_itself: whether it may be woken without end by what it sends itself. Lambda cuts such a
+            chain off after about sixteen links otherwise, and the message is a dead letter.
 
     Attributes:
         function: the function.
@@ -65,6 +67,7 @@ class Function(Construct):
         tracing: bool,
         memory_mib: int,
         reserved: int | None = None,
+        asks_itself: bool = False,
     ) -> None:
         super().__init__(scope, id)
         log_group = logs.LogGroup(
@@ -88,6 +91,7 @@ class Function(Construct):
             memory_size=memory_mib,
             timeout=timeout,
             reserved_concurrent_executions=reserved,
+            recursive_loop=lambda_.RecursiveLoop.ALLOW if asks_itself else None,
             role=self.role,
             log_group=log_group,
             tracing=lambda_.Tracing.ACTIVE if tracing else lambda_.Tracing.DISABLED,

@@ -182,7 +182,8 @@ class GlueJob(Construct):
             ),
             iam.PolicyStatement(
                 sid="WriteLogs",
-                actions=["logs:CreateLogStream", "logs:PutLogEvents"],
+                # The groups are there, but Glue asks for them all the same.
+                actions=["logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"],
                 resources=log_group.stream_arns,
             ),
             iam.PolicyStatement(

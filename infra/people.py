@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from coldstream.names import WORKFLOWS
-from infra import rights
-from infra.arns import executions_arn, machine_arn
-from infra.nag import accept_executions, accept_keys
+from infra import operating, rights
+from infra.arns import map_run_arns, map_runs_arn
+from infra.commit import CommitQueue
+from infra.nag import accept, accept_arn, accept_executions, accept_keys
 from infra.steps import Site
 
 _READ = ("data", "metadata")
@@ -19,21 +22,28 @@ _WRITTEN = ("data/*.fragment", "data/*.hole")
 
 
 class People(Construct):
-    """Managed policies: for those who read streams, for gateways, for those who operate the tier.
+    """Managed policies: for those who read streams, for gateways, for those who operate the tier,
+    and for those who look at it in the console, as who operates it also must.
 
     None may delete an object. An operator may change whatever the catalog says, so a stream can
-    be deleted through its state: after the undelete time, by the workflow.
+    be deleted through its state: by the workflow, a grace time after that began, or later.
 
     Args:
         scope: where it belongs.
         id: its name there.
         site: what they work with.
+        commit_queue: whose dead letters an operator brings back.
+        missed: where records of deletions are that nobody started.
+        jobs: names of the Glue jobs that an operator starts.
+        mapping: the workflows that have a Distributed Map.
 
     Attributes:
         readers: for `coldstream read`, `list`, `describe`, `verify`, for Spark and for jobs of
             one's own.
         gateways: for `coldstream gateway`, which also keeps offsets of consumers.
-        operators: for all commands.
+        operators: for all commands, and what the runbook has them do in the console.
+        consoles: to look at alarms, executions and runs of jobs in the console.
+        logs: to read logs, also by the saved queries.
     """
 
     def __init__(
@@ -42,8 +52,13 @@ class People(Construct):
         id: str,  # noqa: A002 - the CDK's own word
         *,
         site: Site,
+        commit_queue: CommitQueue,
+        missed: sqs.IQueue,
+        jobs: Sequence[str],
+        mapping: Collection[str],
     ) -> None:
         super().__init__(scope, id)
+        stack = Stack.of(self)
         bucket, table, prefix = site.bucket, site.table, site.settings.prefix
         reading = [
             rights.read_objects(bucket=bucket, prefix=prefix),
@@ -64,15 +79,44 @@ class People(Construct):
                 rights.compose_data(bucket=bucket, prefix=prefix),
                 rights.write_holes(bucket=bucket, prefix=prefix),
                 rights.operate_catalog(table=table),
-                *self._workflows(),
+                *operating.run_workflows(stack),
+                *operating.redrive_messages(
+                    queue=commit_queue.queue, kept=[commit_queue.dead_letters, missed]
+                ),
+                operating.run_jobs(stack, jobs),
             ],
             "Operates a tier of streams: rules, holds, deletion, repair, workflows",
+        )
+        self.consoles = self._policy(
+            "Consoles",
+            operating.look(stack, jobs=jobs, mapping=mapping),
+            "Looks at alarms, executions and runs of jobs of a tier of streams",
+        )
+        # A policy of their own: they are many, and a policy may have 6,144 characters.
+        groups = [each for each in stack.node.find_all() if isinstance(each, logs.LogGroup)]
+        self.logs = self._policy(
+            "Logs", operating.read_logs(groups), "Reads the logs of a tier of streams"
         )
         accept_keys(self.readers, bucket=bucket, prefix=prefix, kinds=_READ)
         accept_keys(self.gateways, bucket=bucket, prefix=prefix, kinds=_READ)
         accept_keys(self.operators, bucket=bucket, prefix=prefix, kinds=(*_READ, *_WRITTEN))
         for name in WORKFLOWS:
             accept_executions(self.operators, name)
+            accept_executions(self.consoles, name)
+        for name in mapping:
+            for arn in (map_runs_arn(stack, name), map_run_arns(stack, name)):
+                accept_arn(
+                    self.consoles,
+                    arn,
+                    "All runs of one state machine's maps: their names are made up as they start",
+                )
+        for policy in (self.consoles, self.logs):
+            accept(
+                policy,
+                "IAM5[Resource::*]",
+                "Alarms, metrics, results of queries and lists of names: AWS knows no resources for"
+                " them, or shows them to the console only all together",
+            )
 
     def _policy(
         self, name: str, statements: Sequence[iam.PolicyStatement], description: str
@@ -80,18 +124,3 @@ class People(Construct):
         return iam.ManagedPolicy(
             self, name, statements=[*statements], description=f"{description}, with coldstream"
         )
-
-    def _workflows(self) -> list[iam.PolicyStatement]:
-        stack = Stack.of(self)
-        return [
-            iam.PolicyStatement(
-                sid="StartWorkflows",
-                actions=["states:StartExecution"],
-                resources=[machine_arn(stack, name) for name in WORKFLOWS],
-            ),
-            iam.PolicyStatement(
-                sid="SeeWorkflows",
-                actions=["states:DescribeExecution", "states:StopExecution"],
-                resources=[executions_arn(stack, name) for name in WORKFLOWS],
-            ),
-        ]

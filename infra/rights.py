@@ -67,6 +67,21 @@ def write_fragments(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
     )
 
 
+def write_no_metadata(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
+    """Refuse a PUT below `metadata/`, whatever else permits it: for agents.
+
+    "*" also stands for "/", so that a right to `*/data/*.fragment` is one to
+    `<stream>/metadata/data/x.fragment`, too. No reader takes such a key for one of ours, but many
+    of them would be in the way of whoever LISTs `metadata/`.
+    """
+    return iam.PolicyStatement(
+        sid="WriteNoMetadata",
+        effect=iam.Effect.DENY,
+        actions=["s3:PutObject"],
+        resources=[_objects(bucket, prefix, "metadata")],
+    )
+
+
 def write_holes(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
     """PUT of holes: for `claim`, which first looks whether anything is lost, and operators."""
     return iam.PolicyStatement(
@@ -139,31 +154,26 @@ def list_streams(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
     )
 
 
-def commit_to_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
-    """Read an item, move it by a conditional update, and ask for the table's id.
+def commit_to_catalog(*, table: dynamodb.ITable, prefix: str) -> list[iam.PolicyStatement]:
+    """Read an item, move that of a stream by a conditional update, and ask for the table's id.
 
     The id belongs to each commit: a table that was restored from a backup has another one, and
     nothing may be committed to it before `reconcile` has adopted the roots (DESIGN section 5).
     """
-    return iam.PolicyStatement(
-        sid="CommitToCatalog",
-        actions=["dynamodb:DescribeTable", "dynamodb:GetItem", "dynamodb:UpdateItem"],
-        resources=[table.table_arn],
-    )
+    return [
+        iam.PolicyStatement(
+            sid="CommitToCatalog",
+            actions=["dynamodb:DescribeTable", "dynamodb:GetItem"],
+            resources=[table.table_arn],
+        ),
+        _change_streams(table, prefix, "dynamodb:UpdateItem"),
+    ]
 
 
-def anchor_and_commit(*, table: dynamodb.ITable) -> iam.PolicyStatement:
+def anchor_and_commit(*, table: dynamodb.ITable, prefix: str) -> list[iam.PolicyStatement]:
     """As `commit_to_catalog`, and write the first item of a stream: for `claim`."""
-    return iam.PolicyStatement(
-        sid="AnchorAndCommit",
-        actions=[
-            "dynamodb:DescribeTable",
-            "dynamodb:GetItem",
-            "dynamodb:PutItem",
-            "dynamodb:UpdateItem",
-        ],
-        resources=[table.table_arn],
-    )
+    read, _ = commit_to_catalog(table=table, prefix=prefix)
+    return [read, _change_streams(table, prefix, "dynamodb:PutItem", "dynamodb:UpdateItem")]
 
 
 def operate_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
@@ -198,7 +208,11 @@ def scan_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
 
 
 def change_state(*, table: dynamodb.ITable) -> iam.PolicyStatement:
-    """Read an item, change its state by a conditional update, and ask for the table's id."""
+    """Read an item, change its state by a conditional update, and ask for the table's id.
+
+    Without the condition on the key that other functions have: the update is one transaction with
+    a look at the rules, and AWS does not say whose keys IAM is shown then.
+    """
     return iam.PolicyStatement(
         sid="ChangeState",
         actions=[
@@ -302,6 +316,19 @@ def store_offsets(*, table: dynamodb.ITable, prefix: str) -> iam.PolicyStatement
         conditions={
             "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{offsets_partitions(prefix)}?*"]}
         },
+    )
+
+
+def _change_streams(table: dynamodb.ITable, prefix: str, *actions: str) -> iam.PolicyStatement:
+    """Change items of the cluster's streams: not the rules and holds, whose key is the bare prefix.
+
+    Nor heartbeats, nor stored offsets. These actions always name a key; see `see_in_catalog`.
+    """
+    return iam.PolicyStatement(
+        sid="ChangeStreams",
+        actions=[*actions],
+        resources=[table.table_arn],
+        conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}?*"]}},
     )
 
 

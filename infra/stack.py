@@ -22,6 +22,7 @@ from infra.failures import report_machines
 from infra.glue import Jobs
 from infra.glue_job import Code
 from infra.logs import save_queries
+from infra.moves import refuse_moves
 from infra.people import People
 from infra.steps import SharedSteps, Site
 from infra.storage import Storage
@@ -67,6 +68,7 @@ class ColdstreamStack(Stack):
             scope, id, description=description, termination_protection=settings.protected
         )
         self.template_options.metadata = {"cfn-lint": {"config": {"ignore_checks": _IGNORED}}}
+        refuse_moves(self, settings.prefix)
         catalog = CatalogTable(
             self, "Catalog", name=settings.table_name, protected=settings.protected
         )
@@ -107,7 +109,6 @@ class ColdstreamStack(Stack):
         }
         claim = Claim(self, "Claims", site=site)
         agents = Agents(self, "Agents", site=site, queue=commit_queue.queue, claim=claim.function)
-        people = People(self, "People", site=site)
         warehouse = Warehouse(
             self,
             "Warehouse",
@@ -117,6 +118,15 @@ class ColdstreamStack(Stack):
         )
         jobs = Jobs(
             self, "Jobs", site=site, code=job_code, warehouse=warehouse, report=shared.report
+        )
+        people = People(
+            self,
+            "People",
+            site=site,
+            commit_queue=commit_queue,
+            missed=delete.missed,
+            jobs=[job.job_name for job in jobs.jobs.values()],
+            mapping=WORKFLOWS,
         )
         report_machines(self, machines=machines, report=shared.report)
         alarms = Alarms(
@@ -133,6 +143,7 @@ class ColdstreamStack(Stack):
             tombstone=delete.tombstone,
             table=catalog.table,
             missed_tombstones=delete.missed,
+            behind_minutes=settings.agents_behind_minutes,
             email=settings.alarm_email,
         )
         committing = [commit_runs.function, claim.function, scanning["reconcile"].function]
@@ -162,11 +173,14 @@ class ColdstreamStack(Stack):
             names.OUTPUT_COMMIT_FUNCTION: commit_runs.function.function_name,
             names.OUTPUT_RECONCILE_FUNCTION: scanning["reconcile"].function.function_name,
             names.OUTPUT_WORKFLOWS: machine_arn_prefix(self),
+            names.OUTPUT_UNDELETE_SECONDS: str(settings.undelete_seconds),
             names.OUTPUT_AGENT_ROLE: agents.role.role_arn,
             names.OUTPUT_AGENT_POLICY: agents.policy.managed_policy_arn,
             names.OUTPUT_READER_POLICY: people.readers.managed_policy_arn,
             names.OUTPUT_GATEWAY_POLICY: people.gateways.managed_policy_arn,
             names.OUTPUT_OPERATOR_POLICY: people.operators.managed_policy_arn,
+            names.OUTPUT_CONSOLE_POLICY: people.consoles.managed_policy_arn,
+            names.OUTPUT_LOGS_POLICY: people.logs.managed_policy_arn,
             names.OUTPUT_WAREHOUSE: warehouse.url,
             names.OUTPUT_DATABASE: warehouse.database,
             names.OUTPUT_WORKGROUP: warehouse.workgroup,

@@ -74,6 +74,8 @@ class Warehouse(Construct):
             self,
             "Database",
             catalog_id=stack.account,
+            # Its primary id: without it no stack could take over what an earlier one has left.
+            database_name=database,
             database_input=glue.CfnDatabase.DatabaseInputProperty(
                 name=database,
                 description="Tables made of RabbitMQ streams by coldstream",
@@ -95,7 +97,7 @@ class Warehouse(Construct):
                 query_string=text,
                 work_group=workgroup.name,
             )
-            query.add_dependency(workgroup)
+            query.add_resource_dependency(workgroup)
 
     def _workgroup(self) -> athena.CfnWorkGroup:
         return athena.CfnWorkGroup(

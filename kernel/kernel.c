@@ -1,6 +1,7 @@
 /* The loops over bytes of RabbitMQ streams that Python is too slow for.
  *
- *   check    computes the CRCs of some chunks, and the one over all of their bytes
+ *   check    computes the CRCs of some chunks, and the one over all of their bytes, and looks
+ *            whether their entries fill them
  *   walk     finds where each message of some chunks begins and how long it is
  *   columns  decodes messages, AMQP 1.0 or plain bytes, into the buffers of Arrow arrays
  *
@@ -28,7 +29,7 @@ static inline uint32_t be32(const uint8_t *p) {
 static inline uint64_t be64(const uint8_t *p) { return (uint64_t)be32(p) << 32 | be32(p + 4); }
 
 /* Bumped with every change of a signature or a struct; the loader compares it. */
-EXPORT int32_t coldstream_kernel_abi(void) { return 4; }
+EXPORT int32_t coldstream_kernel_abi(void) { return 5; }
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
@@ -38,9 +39,28 @@ struct check {
     const int64_t *begin, *end;   /* of the bytes that each chunk's CRC is of, within its bounds */
     const int64_t *expected;      /* CRCs */
     int64_t chunks;
+    const int64_t *entries;       /* how many each chunk should have; NULL: do not look */
+    uint8_t *simple;              /* comes out, beside `entries`: whether it is that many, each simple */
     int64_t good;                 /* comes out: chunks before the first whose CRC is another one */
     int64_t crc;                  /* comes out: over all bytes of these */
 };
+
+/* Whether this many entries, none of them a sub-batch, fill all of [p, end). Most are as long as the
+ * one before: where that holds, the processor need not wait for one length to look at the next. */
+static int simple_entries(const uint8_t *p, const uint8_t *end, int64_t entries) {
+    int64_t stride = 0;
+    for (; entries > 0; entries--) {
+        if (end - p < 4) return 0;
+        uint32_t length = be32(p);
+        if (length >> 31 || (int64_t)length > end - p - 4) return 0;
+        if ((int64_t)length + 4 != stride) {
+            stride = (int64_t)length + 4;
+            __asm__ volatile("" : "+r"(stride)); /* a branch, which is guessed; no selection */
+        }
+        p += stride;
+    }
+    return p == end;
+}
 
 /* Smaller than this, a second look at bytes is cheaper than joining two CRCs. */
 enum { CHECK_JOINED = 1 << 15 };
@@ -57,6 +77,9 @@ EXPORT int32_t coldstream_check(struct check *c) {
         if (from < 0 || begin < from || end < begin || until < end) break; /* a header that lies */
         uint32_t crc = crc_of(ability, 0, c->data + begin, end - begin);
         if ((int64_t)crc != c->expected[i]) break;
+        /* The bytes are in the cache now. */
+        if (c->entries)
+            c->simple[i] = (uint8_t)simple_entries(c->data + begin, c->data + end, c->entries[i]);
         if (end - begin < CHECK_JOINED || (end - begin) >> 32) {
             all = crc_of(ability, all, c->data + from, until - from);
             continue;
@@ -95,6 +118,10 @@ struct walk {
     int64_t stopped;              /* position after the last entry of the chunk before `chunk` */
 };
 
+/* Messages are far apart and their lengths alike, so where one will begin can be asked of memory
+ * before it is needed: this many ahead. A wrong guess costs nothing but the asking. */
+enum { WALK_AHEAD = 16, LINE = 64, FETCHED = 1024 };
+
 /* Go on until everything is found, or something is in the way. */
 EXPORT int32_t coldstream_walk(struct walk *w) {
     for (; w->chunk < w->chunks; w->chunk++, w->position = -1) {
@@ -109,7 +136,9 @@ EXPORT int32_t coldstream_walk(struct walk *w) {
             const uint8_t *p = w->data + w->position;
             uint32_t length = be32(p);
             if (length >> 31) return WALK_SUB_BATCH;
-            if ((int64_t)length > end - w->position - 4) return WALK_DAMAGED;
+            int64_t left = end - w->position - 4, ahead = WALK_AHEAD * (4 + (int64_t)length);
+            if ((int64_t)length > left) return WALK_DAMAGED;
+            if (ahead < left) __builtin_prefetch(p + ahead);
             if (w->record >= w->first[i] && w->record < w->last[i]) {
                 if (w->found >= w->room) return WALK_FULL;
                 if (w->found && w->bytes + (int64_t)length > w->most_bytes) return WALK_FULL;
@@ -625,6 +654,13 @@ static void undo(struct map *m, struct map_mark at, int64_t row) {
     clear_bit(m->valid, row);
 }
 
+/* Ask memory for a message while the one before it is decoded; of a long one for its beginning, the
+ * processor sees the rest coming by itself. */
+static void fetch_ahead(const uint8_t *p, int32_t size) {
+    int32_t most = size < FETCHED ? size : FETCHED;
+    for (int32_t at = 0; at < most; at += LINE) __builtin_prefetch(p + at);
+}
+
 /* Decode messages [0, count). Validity bits must be zero before. */
 EXPORT void coldstream_columns(struct columns *c) {
     struct text *texts[P_COUNT + 2];
@@ -646,6 +682,7 @@ EXPORT void coldstream_columns(struct columns *c) {
     if (c->body) texts[text_count++] = c->body;
     c->left_count = 0;
     for (int64_t row = 0; row < c->count; row++) {
+        if (row + 1 < c->count) fetch_ahead(c->messages[row + 1], c->lengths[row + 1]);
         for (int i = 0; i < text_count; i++) before[i] = texts[i]->used;
         for (int i = 0; i < map_count; i++) marks[i] = mark(maps[i]);
         if (!decode(c, c->messages[row], c->lengths[row], row)) {

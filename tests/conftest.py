@@ -19,7 +19,7 @@ __all__ = ["emulator"]
 
 # A time limit for an example is a timed assertion: it fails where the machine is busy.
 # A test that wants more or fewer examples says how many times as many (`tests.support.examples`).
-settings.register_profile("coldstream", deadline=None, max_examples=30)
+settings.register_profile("coldstream", deadline=None, max_examples=20)
 settings.register_profile("slow", deadline=None, max_examples=100)
 settings.load_profile("coldstream")
 

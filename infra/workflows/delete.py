@@ -50,6 +50,9 @@ class Delete(Construct):
     ) -> None:
         super().__init__(scope, id)
         settings = site.settings
+        # The undelete time is in the item, which a thief of an operator's credentials can write,
+        # and a fault of any function. The execution's clock nobody can set back.
+        least_seconds = min(settings.undelete_seconds, settings.grace_seconds)
         self.function = site.step(
             self,
             "delete",
@@ -71,7 +74,10 @@ class Delete(Construct):
             # It publishes nothing, so the grace time does not bound it.
             timeout_seconds=settings.undelete_seconds + SWEEP_SECONDS,
             # Whoever read the item before it became a tombstone has put its last object by then.
-            numbers={"SettleSeconds": min(settings.step_timeout_seconds, settings.grace_seconds)},
+            numbers={
+                "LeastSeconds": least_seconds,
+                "SettleSeconds": min(settings.step_timeout_seconds, settings.grace_seconds),
+            },
             description="Deletes a stream after its undelete time",
         )
         self._start_for_tombstones(site)

@@ -36,7 +36,7 @@ def erase(
             rights.list_streams(bucket=bucket, prefix=prefix),
             rights.list_versions(bucket=bucket, prefix=prefix),
             rights.delete_versions(bucket=bucket, prefix=prefix),
-            rights.commit_to_catalog(table=site.table),
+            *rights.commit_to_catalog(table=site.table, prefix=prefix),
             rights.read_policies(table=site.table),
         ],
         kinds=("data", "metadata"),

@@ -37,7 +37,7 @@ def rebalance(
             rights.read_metadata(bucket=bucket, prefix=prefix),
             rights.write_metadata(bucket=bucket, prefix=prefix),
             rights.list_streams(bucket=bucket, prefix=prefix),
-            rights.commit_to_catalog(table=site.table),
+            *rights.commit_to_catalog(table=site.table, prefix=prefix),
         ],
         kinds=("metadata",),
         description=description,

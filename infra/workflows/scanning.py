@@ -56,7 +56,7 @@ def _retention_rights(site: Site) -> list[iam.PolicyStatement]:
         rights.read_metadata(bucket=bucket, prefix=prefix),
         rights.write_metadata(bucket=bucket, prefix=prefix),
         rights.list_streams(bucket=bucket, prefix=prefix),
-        rights.commit_to_catalog(table=site.table),
+        *rights.commit_to_catalog(table=site.table, prefix=prefix),
         rights.read_policies(table=site.table),
     ]
 
@@ -68,7 +68,7 @@ def _consolidate_rights(site: Site) -> list[iam.PolicyStatement]:
         rights.write_metadata(bucket=bucket, prefix=prefix),
         rights.compose_data(bucket=bucket, prefix=prefix),
         rights.list_streams(bucket=bucket, prefix=prefix),
-        rights.commit_to_catalog(table=site.table),
+        *rights.commit_to_catalog(table=site.table, prefix=prefix),
         rights.read_policies(table=site.table),
     ]
 
@@ -80,7 +80,7 @@ def _collect_rights(site: Site) -> list[iam.PolicyStatement]:
         rights.write_metadata(bucket=bucket, prefix=prefix),
         rights.delete_objects(bucket=bucket, prefix=prefix),
         rights.list_streams(bucket=bucket, prefix=prefix),
-        rights.commit_to_catalog(table=site.table),
+        *rights.commit_to_catalog(table=site.table, prefix=prefix),
         rights.read_policies(table=site.table),
     ]
 

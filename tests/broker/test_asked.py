@@ -11,12 +11,12 @@ from coldstream.agent.gate import Gate
 from coldstream.broker.connection import Connection, StreamUri
 from coldstream.broker.frames import OffsetType
 from coldstream.broker.management import Management, StreamQueue
-from coldstream.broker.node import Node, StreamMembers
+from coldstream.broker.node import Node
 from coldstream.errors import NotFoundError, PermissionDeniedError, UnavailableError
 from coldstream_devkit.broker import BrokerNode
 from coldstream_devkit.stream_client import StreamClient
 
-from .conftest import Publisher
+from .conftest import Publisher, earliest_once_known
 
 _METADATA_UPDATE = 16
 
@@ -29,7 +29,7 @@ def test_a_broker_names_its_streams_its_members_and_what_they_have(node: BrokerN
     asked = Node(uri, management, seconds=5)
 
     assert list(asked.streams()) == [StreamQueue("/", "a.b")]
-    assert StreamMembers(asked).earliest("/", "a.b") == 0
+    assert earliest_once_known(asked, "a.b") == 0
     gate = Gate(node.data_dir, asked)
     (directory,) = [path.name for path in node.data_dir.iterdir()]
     gate.refresh(directory, time.monotonic())
@@ -84,3 +84,22 @@ def test_a_broker_tells_of_a_deleted_stream_only_who_subscribes_to_it_just_then(
     assert _METADATA_UPDATE not in told
     for each in (client, subscriber, asked):
         each.close()
+
+
+def test_who_monitors_a_broker_is_not_told_of_queues_where_he_may_not_enter(
+    node: BrokerNode,
+) -> None:
+    """3.10.8 and 4.3.6 say so in different ways; `delete --gone` took such streams for gone."""
+    node.control("add_user", "tier", "s3cret")
+    node.control("set_user_tags", "tier", "monitoring")
+    node.control("set_permissions", "-p", "/", "tier", "", "", ".*")
+    node.control("add_vhost", "closed")
+    uri = f"http://tier:s3cret@127.0.0.1:{node.ports.management}"
+    management = Management.parse(uri)
+
+    assert management.closed_vhosts() == ["closed"]
+    assert not management.sees_all()
+    assert Management.parse(node.management_uri).sees_all()
+
+    node.control("set_permissions", "-p", "closed", "tier", "", "", ".*")
+    assert management.sees_all()

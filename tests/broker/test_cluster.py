@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import secrets
 import signal
@@ -10,6 +11,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from coldstream.broker.connection import Connection, StreamUri
+from coldstream.broker.management import Management, StreamQueue
+from coldstream.broker.node import Node, StreamMembers
+from coldstream.errors import UnavailableError
 from coldstream_devkit.broker import BrokerNode
 from coldstream_devkit.broker_cluster import Cluster
 from coldstream_devkit.campaign.life import leader_of
@@ -39,6 +46,53 @@ def publisher(node: BrokerNode, stream: str) -> StreamClient:
     client.create(stream, {"stream-max-segment-size-bytes": "5000"})
     client.declare(stream)
     return client
+
+
+def test_the_streams_of_a_node_that_has_frozen_stay_on_the_list_of_the_others(
+    cluster: Cluster, wait_for: Callable[[Callable[[], Any]], Any]
+) -> None:
+    """Otherwise `delete --gone` would take them for deleted."""
+    stream, nodes = f"frozen{secrets.token_hex(3)}", cluster.nodes
+    publisher(nodes[1], stream).close()
+    management, answers = Management.parse(nodes[0].management_uri), 0
+    wait_for(lambda: leader_of(nodes, stream) is nodes[1])
+    nodes[1].pause()
+    try:
+        deadline = time.monotonic() + END_SECONDS
+        while answers < 3 and time.monotonic() < deadline:
+            with contextlib.suppress(UnavailableError):  # 4.3.6 waits for the node for 10 s
+                assert StreamQueue("/", stream) in management.streams()
+                answers += 1
+    finally:
+        nodes[1].resume()
+    assert answers == 3
+
+
+def test_no_range_is_given_up_while_a_member_is_on_a_node_of_which_nothing_is_heard(
+    cluster: Cluster,
+) -> None:
+    """The others name only those members that run; the one that is left out has an older log."""
+    stream, (first, second, third) = f"silent{secrets.token_hex(3)}", cluster.nodes
+    publisher(first, stream).close()
+    uri, management = StreamUri.parse(second.stream_uri), Management.parse(second.management_uri)
+
+    def told() -> int:
+        """Members that a node names. 3.10.8 may say nothing for 30 s once another has frozen."""
+        with contextlib.suppress(UnavailableError):
+            with contextlib.closing(Connection(uri, "/", seconds=10)) as connection:
+                return len(connection.members(stream))
+        return 3
+
+    third.pause()
+    try:
+        deadline = time.monotonic() + 2 * END_SECONDS
+        while told() == 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        with pytest.raises(UnavailableError):
+            StreamMembers(Node(uri, management)).earliest("/", stream)
+    finally:
+        third.resume()
 
 
 def test_the_tail_of_a_leader_that_lost_its_followers_is_never_uploaded(

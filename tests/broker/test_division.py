@@ -126,10 +126,15 @@ def test_streams_and_describe_show_what_the_agents_of_all_nodes_say(
         rows = [row for row in site.json("streams") if row["queue"] == queue]
         return rows and rows[0]["agent"] == writer.name and rows[0]["lag_s"] == 0 and rows[0]
 
+    def all_told() -> bool:
+        """Whether the writer's agent, too, has told of the stream since it was uploaded."""
+        rows = site.json("describe", f"//{queue}")["nodes"]
+        return len(rows) == 3 and rows[0]["watermarks"]["published"]["offset"] == 300
+
     with beside_each(site, nodes):
         wait_for(lambda: len(whole(site, queue)) == 300)
         wait_for(told)  # the second heartbeat is a minute after the first
-        wait_for(lambda: len(site.json("describe", f"//{queue}")["nodes"]) == 3)
+        wait_for(all_told)
         described = site.json("describe", f"//{queue}")
 
     assert [row["writer"] for row in described["nodes"]] == [True, False, False]

@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,8 @@ from coldstream.osiris.chunk import iter_chunks, parse_chunk_header
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.read_policy import ReadPolicy
 from coldstream_devkit.broker import BrokerNode, free_ports
-from coldstream_devkit.stream_client import Delivered, StreamClient
+from coldstream_devkit.broker_release import SYSTEM
+from coldstream_devkit.stream_client import Delivered, RefusedError, StreamClient
 from tests.support.gateway import Gateway
 from tests.support.raw_client import RawClient
 from tests.support.tier import Tier
@@ -45,15 +47,21 @@ def stream() -> str:
 
 def published(node: BrokerNode, stream: str, first: int, count: int) -> None:
     """Messages `first` and so on, some in each chunk, all confirmed."""
-    with contextlib.closing(StreamClient(node.ports.stream)) as client:
-        client.create(stream, SMALL_SEGMENTS)
-        client.declare(stream)
-        for begin in range(first, first + count, 20):
-            numbers = range(begin, min(begin + 20, first + count))
-            client.publish([(n, b"%09d" % n) for n in numbers])
-            waiting = set(numbers)
-            while waiting:
-                waiting -= set(client.confirmed(10))
+    end, begin = time.monotonic() + END_SECONDS, first
+    while begin < first + count:
+        with contextlib.closing(StreamClient(node.ports.stream)) as client:
+            client.create(stream, SMALL_SEGMENTS)
+            client.declare(stream)
+            # A broker that elects anew refuses for a moment.
+            with contextlib.suppress(RefusedError):
+                while begin < first + count:
+                    numbers = range(begin, min(begin + 20, first + count))
+                    client.publish([(n, b"%09d" % n) for n in numbers])
+                    waiting = set(numbers)
+                    while waiting:
+                        waiting -= set(client.confirmed(10))
+                    begin = numbers.stop
+        assert time.monotonic() < end, "a broker refuses messages"
 
 
 def directory(node: BrokerNode, stream: str) -> Path:
@@ -221,6 +229,85 @@ def test_the_offset_of_a_consumer_is_the_brokers(node: BrokerNode, stream: str) 
             assert (code, fields.number("Q")) == (Code.OK, 7)
 
 
+def test_an_offset_is_kept_or_it_is_told_that_the_user_may_not_store_it(
+    node: BrokerNode, stream: str
+) -> None:
+    """RabbitMQ 3.10 drops the offsets of who may only read, and says nothing."""
+    published(node, stream, 0, 10)
+    node.control("add_user", "tier", "geheim")
+    node.control("set_permissions", "tier", "^$", "^$", ".*")
+    uri = StreamUri.parse(f"rabbitmq-stream://tier:geheim@127.0.0.1:{node.ports.stream}")
+    body = string("app") + string(stream)
+    with Gateway(Tier(), broker_uri=uri) as gateway, RawClient(gateway.port).log_in() as client:
+        client.send(Key.STORE_OFFSET, body + struct.pack(">Q", 7))
+        code, fields = client.ask(Key.QUERY_OFFSET, body)
+        if code == Code.OK:
+            assert fields.number("Q") == 7
+            assert not gateway.said
+        else:
+            assert any("the right `write`" in each for each in gateway.said)
+            assert gateway.metrics.lost_offsets == 1
+
+
+@pytest.mark.parametrize("user", ["guest", "few"])
+def test_a_refusal_has_the_bytes_of_the_brokers(node: BrokerNode, stream: str, user: str) -> None:
+    """Some clients read what follows the code whatever that is: one broke off where nothing did."""
+    published(node, stream, 0, 10)
+    node.control("add_user", "few", "few")
+    node.control("set_permissions", "few", "^$", "^$", "^another$")
+    nobody, none = string("nobody"), string("none")
+    asked = [
+        (Key.QUERY_OFFSET, nobody + string(stream)),
+        (Key.QUERY_OFFSET, nobody + none),
+        (Key.SUBSCRIBE, b"\1" + none + struct.pack(">HH", 1, 1)),
+        (Key.UNSUBSCRIBE, b"\7"),
+        (Key.DELETE_PUBLISHER, b"\1"),
+    ]
+    if node.release is not SYSTEM:  # 3.10, which hangs up on what it does not know
+        asked += [
+            (Key.PARTITIONS, none),
+            (Key.ROUTE, string("key") + none),
+            (Key.STREAM_STATS, none),
+            (Key.RESOLVE_OFFSET, none + struct.pack(">Hi", 1, 0)),
+        ]
+    users = BrokerUsers(Management.parse(node.management_uri))
+    with (
+        Gateway(Tier(), users=users, broker_uri=StreamUri.parse(node.stream_uri)) as gateway,
+        RawClient(gateway.port).log_in(user, user) as ours,
+        RawClient(node.ports.stream).log_in(user, user) as theirs,
+    ):
+        for key, body in asked:
+            code, found = ours.ask(key, body)
+            expected_code, expected = theirs.ask(key, body)
+            assert found.rest() == expected.rest(), key
+            # Of a stream that is not there, a broker says to who may not read it that he may not.
+            assert code == expected_code or expected_code == Code.ACCESS_REFUSED
+
+
+def test_a_name_that_no_broker_can_have_hangs_up_on_nobody(node: BrokerNode, stream: str) -> None:
+    """RabbitMQ 3.10 hung up on the connection by which the gateway asks for all its clients."""
+    published(node, stream, 0, 10)
+    with (
+        Gateway(Tier(), broker_uri=StreamUri.parse(node.stream_uri)) as gateway,
+        RawClient(gateway.port).log_in() as client,
+    ):
+        assert client.subscribe(stream) == Code.OK
+        assert client.chunk()
+        broker = gateway.site.streams.broker
+        assert broker is not None
+        (before,) = broker._asking.values()
+        for size in (256, 32_000):
+            long = string("n" * size)
+            client.send(Key.STORE_OFFSET, long + string(stream) + struct.pack(">Q", 7))
+            assert client.ask(Key.QUERY_OFFSET, long + string(stream))[0] == Code.NOT_AVAILABLE
+            assert client.ask(Key.QUERY_OFFSET, string("app") + long)[0] == Code.NO_STREAM
+            assert client.ask(Key.PARTITIONS, long)[0] == Code.NOT_AVAILABLE
+            assert client.subscribe("n" * size, number=2) == Code.NO_STREAM
+        assert sum("more than 255 bytes" in each for each in gateway.said) == 6
+        assert (before,) == tuple(broker._asking.values())
+        assert not before.broken
+
+
 def test_the_broker_says_who_may_log_in_and_read(node: BrokerNode, stream: str) -> None:
     published(node, stream, 0, 10)
     node.control("add_user", "reader", "geheim")
@@ -234,6 +321,27 @@ def test_the_broker_says_who_may_log_in_and_read(node: BrokerNode, stream: str) 
         client.log_in("reader", "geheim")
         assert client.subscribe(stream) == Code.OK
         assert client.chunk()
+
+
+def test_what_the_broker_permits_no_more_ends_for_who_is_connected_too(
+    node: BrokerNode, stream: str
+) -> None:
+    published(node, stream, 0, 10)
+    node.control("add_user", "reader", "geheim")
+    node.control("set_permissions", "reader", "^$", "^$", ".*")
+    users = BrokerUsers(Management.parse(node.management_uri))
+    with (
+        Gateway(Tier(), users=users, broker_uri=StreamUri.parse(node.stream_uri)) as gateway,
+        RawClient(gateway.port).log_in("reader", "geheim") as client,
+    ):
+        assert client.subscribe(stream, credit=10) == Code.OK
+        assert client.chunk()
+        node.control("set_permissions", "reader", "^$", "^$", "^another$")
+        assert client.frame()[0] == Key.METADATA_UPDATE
+        assert client.subscribe(stream) == Code.ACCESS_REFUSED
+        node.control("delete_user", "reader")
+        assert client.hung_up()
+        assert any("would have to log in anew" in each for each in gateway.said)
 
 
 def test_a_broker_that_is_killed_and_comes_back_is_followed_on(

@@ -15,12 +15,12 @@ import pytest
 
 from coldstream.broker.connection import StreamUri
 from coldstream.broker.management import Management, StreamQueue
-from coldstream.broker.node import Node, StreamMembers
+from coldstream.broker.node import Node
 from coldstream.errors import UnavailableError
 from coldstream_devkit.broker import BrokerNode, Certificate
 from coldstream_devkit.broker_release import Release
 
-from .conftest import END_SECONDS, Publisher, Site
+from .conftest import END_SECONDS, Publisher, Site, earliest_once_known
 from .test_single_node import caught_up
 
 
@@ -125,7 +125,7 @@ def test_authority_and_name_are_checked_and_a_refusal_says_which(
     assert header is not None
     assert list(good.streams()) == [StreamQueue("/", "a")]
     # Members are asked over TLS too, at the name that each advertises for it.
-    assert StreamMembers(good).earliest("/", "a") == 0
+    assert earliest_once_known(good, "a") == 0
     good.close()
 
     for host, query, why in (
@@ -141,7 +141,7 @@ def test_authority_and_name_are_checked_and_a_refusal_says_which(
     named = f"?cacertfile={trusted.authority}&server_name_indication=localhost"
     by_address = asked(tls_node, "127.0.0.1", named)
     assert by_address.last_header("/", "a") == header
-    assert StreamMembers(by_address).earliest("/", "a") == 0
+    assert earliest_once_known(by_address, "a") == 0
     assert by_address.streams()
     by_address.close()
 

@@ -12,7 +12,9 @@ import pytest
 from typer.testing import Result
 
 from coldstream.broker.frames import Code, Key
+from coldstream.cli import replay
 from coldstream.cli.exit_codes import ExitCode
+from coldstream.copies.replay import Replayed
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import LastChunk
 from tests.support.peer import Peer, deliver, logging_in, reply
@@ -185,3 +187,17 @@ def test_a_replay_needs_the_name_of_a_queue(tier: Tier, run: Run) -> None:
 
     assert done.exit_code == 2
     assert "--queue" in done.stderr
+
+
+def test_a_replay_that_went_on_claims_nothing_of_what_it_has_not_looked_at(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The id may be another program's, or of a replay that began later."""
+    replay._show(Replayed(5000, 4301, 1, found=700), 0, "//copy at there", as_json=False)
+    went_on = capsys.readouterr().err
+    replay._show(Replayed(5000, 5000, 1), 0, "//copy at there", as_json=False)
+    whole = capsys.readouterr().err
+
+    assert "offsets 0 to 699 are taken to be there" in went_on
+    assert "all messages" not in went_on
+    assert "has all messages up to offset 4999" in whole

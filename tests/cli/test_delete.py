@@ -19,7 +19,7 @@ from coldstream.cli import workflow
 from coldstream.cli.workflow import connect_workflows
 from coldstream.errors import NotFoundError, UnavailableError
 from coldstream.manifest.catalog import QueueName, StreamState
-from coldstream.names import execution_name
+from coldstream.names import ENV_UNDELETE_SECONDS, execution_name
 from coldstream.plans.heartbeats import Heartbeat
 from coldstream.plans.policy import Rule
 from coldstream.plans.stream_words import StreamWord, WordsPage, pack
@@ -77,7 +77,26 @@ def test_the_undelete_time_can_be_set(
     assert 0 <= orders.catalog.items["s"].undelete_until - before - 1000 * seconds < 60_000
 
 
-@pytest.mark.parametrize("seconds", ["-1", "x", "99999999999"])
+def test_an_undelete_time_that_the_stack_s_machine_does_not_wait_for_deletes_nothing(
+    orders: Tier, run: Run
+) -> None:
+    env = {ENV_UNDELETE_SECONDS: "120"}
+
+    done = run("delete", "s", "-y", "--undelete", "3m", env=env)
+
+    assert done.exit_code == 2
+    assert "undelete-seconds" in done.stderr
+    assert orders.catalog.items["s"].state is StreamState.LIVE
+    assert run("delete", "s", "-y", "--undelete", "2m", env=env).exit_code == 0
+
+
+def test_the_command_line_and_the_stack_know_the_same_longest_undelete_time() -> None:
+    from infra.config import MAX_UNDELETE_SECONDS
+
+    assert command.MAX_UNDELETE_SECONDS == MAX_UNDELETE_SECONDS
+
+
+@pytest.mark.parametrize("seconds", ["-1", "x", "365d", "99999999999"])
 def test_an_undelete_time_out_of_range_deletes_nothing(
     orders: Tier, run: Run, seconds: str
 ) -> None:
@@ -371,6 +390,7 @@ class TestGone:
         made = Broker(["orders"])
         monkeypatch.setattr(Management, "streams", lambda _: made.streams())
         monkeypatch.setattr(Management, "sees_all", lambda _: made.sees_all)
+        monkeypatch.setattr(Management, "knows_all", lambda _: made.knows_all)
         monkeypatch.setenv("COLDSTREAM_MANAGEMENT_URI", "http://op:secret@broker-1:15672")
         return made
 
@@ -452,14 +472,18 @@ class TestGone:
         assert (done.exit_code, "--management-uri" in done.stderr) == (2, True)
         assert set(self.states(two).values()) == {"live"}
 
-    @pytest.mark.parametrize("other", [True, False])
+    @pytest.mark.parametrize(
+        ("what", "value"),
+        [
+            ("queues", ["of", "another", "cluster"]),
+            ("sees_all", False),  # the user
+            ("knows_all", False),  # the broker
+        ],
+    )
     def test_a_list_that_says_nothing_of_this_tier_is_no_evidence(
-        self, two: Tier, run: Run, broker: Broker, other: bool
+        self, two: Tier, run: Run, broker: Broker, what: str, value: object
     ) -> None:
-        if other:
-            broker.queues = ["of", "another", "cluster"]
-        else:
-            broker.sees_all = False
+        setattr(broker, what, value)
 
         done = run("delete", "--gone", "--yes")
 
@@ -474,7 +498,7 @@ class TestGone:
 
 class Broker:
     def __init__(self, queues: list[str]) -> None:
-        self.queues, self.sees_all = queues, True
+        self.queues, self.sees_all, self.knows_all = queues, True, True
 
     def streams(self) -> list[StreamQueue]:
         return [StreamQueue("/", each) for each in self.queues]

@@ -487,6 +487,7 @@ def said(**more: object) -> dict[str, object]:
         "stream": STREAM,
         "revision": 3,
         "state_token": "00000000000000ff",
+        "state": "live",
         "first": "a",
         "last": "b",
         "count": 2,
@@ -521,6 +522,7 @@ def test_a_header_is_read_only_if_each_of_its_fields_is_one_that_a_record_has() 
         "stream": (STREAM,),
         "revision": (0, 3),
         "state_token": ("0", "ff"),
+        "state": tuple(StreamState),
         "first": ("", "a"),
         "last": ("b", "c"),
         "count": (1, 2, 10**6),
@@ -530,6 +532,7 @@ def test_a_header_is_read_only_if_each_of_its_fields_is_one_that_a_record_has() 
         "stream": ("__other_1", None),
         "revision": (None, "3", 0.5),
         "state_token": (None, 5, "x", ""),
+        "state": (None, 1, "", "gone", [], {}),
         "first": (None, 1),
         "last": (None, 1),
         "count": (None, "2", 0, -1, 10**6 + 1, 0.5),
@@ -541,7 +544,9 @@ def test_a_header_is_read_only_if_each_of_its_fields_is_one_that_a_record_has() 
             header = read_header(context, STREAM, record)
             under = stream_prefix(PREFIX, STREAM)
             assert header.state == ProofState(
-                int(str(document["revision"])), int(str(document["state_token"]), 16)
+                int(str(document["revision"])),
+                int(str(document["state_token"]), 16),
+                StreamState(str(document["state"])),
             )
             assert (header.first, header.last) == (
                 f"{under}{document['first']}",
@@ -549,14 +554,23 @@ def test_a_header_is_read_only_if_each_of_its_fields_is_one_that_a_record_has() 
             )
             assert header.count == document["count"]
     for name, values in bad.items():
-        missing = said()
-        del missing[name]
-        for document in (*(said(**{name: value}) for value in values), missing):
+        documents = [said(**{name: value}) for value in values]
+        if name != "state":  # see the next test
+            documents.append({key: value for key, value in said().items() if key != name})
+        for document in documents:
             context, record = record_of(document, b"a\nb\n")
             with pytest.raises(CorruptDataError):
                 read_header(context, STREAM, record)
             with pytest.raises(CorruptDataError):
                 seen_in(context, STREAM, record, set())
+
+
+def test_a_record_of_a_release_that_wrote_no_state_is_one_of_a_live_stream() -> None:
+    document = said()
+    del document["state"]
+    context, record = record_of(document, b"a\nb\n")
+
+    assert read_header(context, STREAM, record).state == ProofState(3, 0xFF, StreamState.LIVE)
 
 
 def test_a_record_that_is_cut_anywhere_or_goes_on_proves_nothing() -> None:
@@ -577,10 +591,11 @@ def test_what_is_written_down_is_what_is_read() -> None:
         if not keys:
             continue
         context = Place(now=7).context
-        record = write_record(context, STREAM, run_ms=5, state=ProofState(3, 4), keys=keys[::-1])
+        state = ProofState(3, 4, list(StreamState)[len(keys)])
+        record = write_record(context, STREAM, run_ms=5, state=state, keys=keys[::-1])
         assert record.modified_ms == 7
         header = read_header(context, STREAM, record)
-        assert (header.state, header.count) == (ProofState(3, 4), len(keys))
+        assert (header.state, header.count) == (state, len(keys))
         assert (header.first, header.last) == (keys[0], keys[-1])
         assert seen_in(context, STREAM, record, wanted) == wanted & {*keys}
 

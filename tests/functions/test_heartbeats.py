@@ -31,7 +31,12 @@ def word(node: str, *, ago_ms: int = 0, **more: int) -> Heartbeat:
 
 
 def test_silent_and_troubled_agents_are_counted_and_named(site: Site) -> None:
-    beat(word("a"), word("b", ago_ms=600_000), word("c", failing=2), word("d", racing=1))
+    beat(
+        word("a", lag_ms=90_000),
+        word("b", ago_ms=600_000, lag_ms=10**9),  # what the dead have said last grows old
+        word("c", failing=2, lag_ms=3_700_000),
+        word("d", racing=1),
+    )
 
     scan.handler(RECONCILE, Invocation())
 
@@ -41,7 +46,10 @@ def test_silent_and_troubled_agents_are_counted_and_named(site: Site) -> None:
         names.METRIC_AGENTS_TROUBLED: 1,
         names.METRIC_AGENTS_RACING: 1,
         names.METRIC_STREAMS_BEHIND: 3,
+        names.METRIC_AGENTS_LAG: 3700,
     }
+    (told,) = [each for each in site.logged("INFO") if "lag_seconds" in each]
+    assert (told["node"], told["lag_seconds"]) == ("c", 3700)
     assert {(each["message"], each["node"]) for each in site.logged("WARNING")} == {
         ("an agent is silent", "b"),
         ("an agent has streams that fail or stand still", "c"),

@@ -12,6 +12,7 @@ import pytest
 from coldstream import names
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.errors import (
+    ConflictError,
     CorruptDataError,
     InvalidInputError,
     PermissionDeniedError,
@@ -410,10 +411,57 @@ def test_collect_sweeps_what_arrives_after_the_sweep(site: Site) -> None:
         left = delete.handler({"work": left}, Invocation())["left"]
     site.upload(*chain(2))
 
+    seen = collect.handler(WORK, Invocation())
     answer = collect.handler(WORK, Invocation())
 
+    assert (seen.get("deleted", 0), seen["waiting"]) == (0, 2)
     assert answer["deleted"] == 2
     assert not site.s3.list_objects_v2(Bucket=site.context.store._bucket)["KeyCount"]  # type: ignore[attr-defined]
+
+
+def said_to_be_deleted(site: Site) -> list[str]:
+    """Write into the item what a thief of an operator's credentials would; give all keys."""
+    boto3.client("dynamodb").update_item(
+        TableName=TABLE,
+        Key={"stream": {"S": PREFIX + STREAM}, "item": {"S": "catalog"}},
+        UpdateExpression="SET #state = :deleted, undelete_until = :long_ago, revision = :revision",
+        ExpressionAttributeNames={"#state": "state"},
+        ExpressionAttributeValues={
+            ":deleted": {"S": "deleted"}, ":long_ago": {"N": "1"}, ":revision": {"N": "2"}
+        },
+    )  # fmt: skip
+    return keys_of(site)
+
+
+def keys_of(site: Site) -> list[str]:
+    found = site.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{PREFIX}stream/{STREAM}/")
+    return [each["Key"] for each in found.get("Contents", [])]
+
+
+def test_collect_deletes_nothing_of_a_stream_that_somebody_has_just_said_to_be_deleted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(names.ENV_GRACE_SECONDS, "86400")
+    committed(site, 3)
+    before = said_to_be_deleted(site)
+
+    for _ in range(3):
+        collect.handler(WORK, Invocation())
+
+    assert set(before) <= set(keys_of(site))
+
+
+def test_collect_and_delete_leave_a_held_stream_alone_whatever_its_item_says(site: Site) -> None:
+    committed(site, 3)
+    put_rules(Rule("court", hold=True))
+    before = said_to_be_deleted(site)
+
+    for _ in range(3):
+        collect.handler(WORK, Invocation())
+    with pytest.raises(ConflictError, match="legal hold"):
+        delete.handler({"work": [{"stream": STREAM, "revision": 1}]}, Invocation())
+
+    assert set(before) <= set(keys_of(site))
 
 
 def test_trouble_with_one_stream_starves_no_other(site: Site) -> None:

@@ -255,11 +255,13 @@ def test_a_log_that_is_empty_hides_no_history() -> None:
     assert {tier for tier, _ in found} == {"remote"}
 
 
-def logged(words: str, first: int, end: int, epoch: int = 1) -> list[Chunk]:
+def logged(words: str, first: int, end: int, epoch: int = 1, timestamp: int = 1000) -> list[Chunk]:
     """Chunks of one message each."""
     made = []
     for number in range(first, end):
-        data = memoryview(chunk(number, f"{words}{number}".encode(), epoch=epoch))
+        data = memoryview(
+            chunk(number, f"{words}{number}".encode(), epoch=epoch, timestamp=timestamp)
+        )
         made.append(chunk_at(data, 0, len(data)))
     return made
 
@@ -397,6 +399,58 @@ def test_a_queue_that_was_made_anew_under_the_same_name_is_not_read_on() -> None
 
     with pytest.raises(DivergedError, match="made anew"):
         asyncio.run(asyncio.wait_for(read(), 60))
+
+
+@pytest.mark.parametrize("local_first", [False, True])
+def test_a_queue_that_was_made_anew_with_chunks_of_the_same_numbers_is_not_read_on(
+    local_first: bool,
+) -> None:
+    """One message a chunk, first epoch: only the time says that it is another log."""
+    tier = Tier()
+    history = [bytes(each.buffer) for each in logged("old", 0, 20)]
+    tier.add(NAME, [history[at : at + 2] for at in range(0, 20, 2)])
+    tier.commit(NAME, replace(tier.reader(NAME).snapshot().root, last_chunk=LastChunk(19, 1)))
+    broker = cast(BrokerTier, Steady(logged("new", 0, 40, timestamp=1001)))
+
+    async def read() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            stream = TieredStream(
+                "/", "s", RemoteStream(tier.reader(NAME), pool), broker, None, print,
+                poll_seconds=0.001, local_first=local_first,
+            )  # fmt: skip
+            async for batch in stream.follow(0, ALL):
+                found.extend((batch.tier, each.chunk_id) for each in batch.parcels)
+                assert len(found) < 40
+
+    found: list[tuple[str, int]] = []
+    with pytest.raises(DivergedError, match="made anew"):
+        asyncio.run(asyncio.wait_for(read(), 60))
+    assert found == [("remote", number) for number in range(20)]
+
+
+def test_a_log_that_was_made_anew_under_a_reader_of_the_tail_is_not_read_on() -> None:
+    """The manifest does not reach so far, or there is none: what was read last must be there."""
+    broker = Steady(logged("old", 0, 20))
+    found: list[int] = []
+
+    def hangs_up() -> float:
+        """Once."""
+        broker.rng.random = lambda: 0.9  # type: ignore[method-assign]
+        return 0.0
+
+    async def read(stream: TieredStream) -> None:
+        async for batch in stream.follow(0, ALL):
+            found.extend(each.chunk_id for each in batch.parcels)
+            if len(found) == 20:
+                # Deleted and declared anew, before the next try.
+                broker.log = logged("new", 0, 40, timestamp=1001)
+                broker.rng.random = hangs_up  # type: ignore[method-assign]
+            assert len(found) <= 20
+
+    stream = TieredStream("/", "s", None, cast(BrokerTier, broker), None, print)
+    with pytest.raises(DivergedError, match="made anew"):
+        asyncio.run(asyncio.wait_for(read(stream), 60))
+    assert found == list(range(20))
 
 
 def test_history_that_begins_after_the_subscription_is_not_missed() -> None:

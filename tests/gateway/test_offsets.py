@@ -14,7 +14,7 @@ from rstream import AMQPMessage, Consumer, ConsumerOffsetSpecification, OffsetTy
 
 from coldstream.adapters.memory import MemoryOffsets
 from coldstream.broker.frames import Code, Key, string
-from coldstream.errors import PermissionDeniedError
+from coldstream.errors import PermissionDeniedError, UnavailableError
 from coldstream.gateway.offsets import Bookmarks, Offsets
 from coldstream.gateway.stream import TieredStream
 from coldstream.manifest.catalog import QueueName
@@ -273,3 +273,128 @@ def test_rstream_comes_back_and_goes_on_behind_what_it_has_stored() -> None:
         rest = asyncio.run(read(gateway.port, 99))
 
     assert first + rest == list(range(100))
+
+
+class Away(MemoryOffsets):
+    """A table that takes nothing for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away, self.tries = True, 0
+
+    def store(self, stream: str, reference: str, offset: int, **more: Any) -> int:
+        self.tries += 1
+        if self.away:
+            raise UnavailableError("DynamoDB did not answer")
+        return super().store(stream, reference, offset, **more)
+
+
+def test_an_offset_waits_until_the_table_answers_again() -> None:
+    """It was dropped, and a consumer that stores one now and then read all behind it again."""
+    kept = Away()
+    with Gateway(tier(), offsets=kept) as gateway, RawClient(gateway.port).log_in() as client:
+        store(client, 7)
+        assert eventually(lambda: kept.tries > 2, seconds=60)
+        code, _ = client.ask(Key.QUERY_OFFSET, string("app") + string("orders"))
+        assert code == Code.NOT_AVAILABLE, "an older one is no answer"
+        kept.away = False
+        assert eventually(lambda: kept.query(DIRECTORY, "app") == 7, seconds=60)
+        assert stored(client) == 7
+        assert gateway.metrics.lost_offsets == 0
+
+
+def test_an_offset_that_the_table_never_took_is_told_when_its_client_leaves() -> None:
+    kept = Away()
+    with Gateway(tier(), offsets=kept) as gateway:
+        with RawClient(gateway.port).log_in() as client:
+            store(client, 7)
+            client.ask(Key.STREAM_STATS, string("orders"))
+        assert eventually(lambda: gateway.metrics.lost_offsets == 1, seconds=60)
+        assert any("is not stored" in each for each in gateway.said)
+
+
+class Keeper:
+    """A broker that keeps offsets, or says nothing and drops them, as 3.10 does without `write`."""
+
+    def __init__(self, *, keeps: bool = True, held: int | None = None) -> None:
+        self.keeps, self.held, self.queries = keeps, held, 0
+        self.asked_for: list[str] = []
+
+    async def exists(self, vhost: str, stream: str) -> bool:
+        del vhost, stream
+        return True
+
+    async def store_offset(self, vhost: str, reference: str, stream: str, offset: int) -> None:
+        del vhost, stream
+        self.asked_for.append(reference)
+        self.held = offset if self.keeps else self.held
+
+    async def query_offset(self, vhost: str, reference: str, stream: str) -> int | None:
+        del vhost, reference, stream
+        self.queries += 1
+        return self.held
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("held", [None, 3])
+def test_an_offset_that_the_broker_drops_is_told_in_the_log(held: int | None) -> None:
+    """Without a word from anybody the consumer began anew when it came back."""
+    with (
+        Gateway(tier(), broker=Keeper(keeps=False, held=held)) as gateway,
+        RawClient(gateway.port).log_in() as client,
+    ):
+        store(client, 7)
+        assert stored(client) == held
+        assert gateway.metrics.lost_offsets == 1
+        assert any("the right `write`" in each for each in gateway.said)
+
+
+@pytest.mark.parametrize("held", [None, 3, 7, 9])
+def test_whether_the_broker_keeps_offsets_is_looked_at_once_for_each_consumer(
+    held: int | None,
+) -> None:
+    broker = Keeper(held=held)
+    with (
+        Gateway(tier(), broker=broker) as gateway,
+        RawClient(gateway.port).log_in() as client,
+    ):
+        for offset in range(7, 50):
+            store(client, offset)
+        assert stored(client) == 49
+        assert broker.queries == 3
+        assert not gateway.said
+
+
+class Standing(Keeper):
+    """A broker that stands still for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+
+    async def query_offset(self, vhost: str, reference: str, stream: str) -> int | None:
+        await asyncio.wait_for(self.go.wait(), 60)
+        return await super().query_offset(vhost, reference, stream)
+
+
+def test_history_is_read_on_while_the_broker_takes_no_offset() -> None:
+    """Each one was waited for, and the client's credit behind it not seen until then."""
+    broker = Standing()
+    with (
+        Gateway(tier(), broker=broker) as gateway,
+        RawClient(gateway.port).log_in() as client,
+    ):
+        assert client.subscribe("orders", struct.pack(">HQ", 4, 0), credit=0) == Code.OK
+        for offset in range(50):
+            store(client, offset)
+            store(client, offset, "other")
+            client.credit(1)
+            assert struct.unpack_from(">Q", client.chunk(), 24)[0] == offset
+        assert not broker.asked_for
+        gateway.loop.call_soon_threadsafe(broker.go.set)
+        assert stored(client) == 49
+        assert sorted(set(broker.asked_for)) == ["app", "other"]
+        assert len(broker.asked_for) <= 4, "the last offset of each consumer counts"
+        assert not gateway.said

@@ -37,6 +37,7 @@ def tier(gateway: Gateway) -> Tier:
     tracking = [chunk(70 + n, b"", kind=ChunkType.TRACKING_DELTA, timestamp=7000) for n in range(3)]
     name = QueueName("test", "/", "orders")
     gateway.tier.add("__orders_1", [tens[:2], tens[2:4], tens[4:], tracking], name=name)
+    gateway.tier.add("o_1", [[chunk(0, b"o")]], name=QueueName("test", "/", "other"))
     gateway.tier.add("x_orders_1", [[chunk(0, b"other")]], name=QueueName("test", "x", "orders"))
     return gateway.tier
 
@@ -219,6 +220,16 @@ def test_statistics_and_resolved_offsets_are_those_of_the_manifest(client: RawCl
     assert (code, fields.number("H"), fields.number("Q")) == (Code.OK, 4, 60)
 
 
+@pytest.mark.parametrize(
+    ("asked", "chunk_id"), [(0, 10), (10, 10), (29, 20), (69, 60), (71, 71), (73, 73), (500, 73)]
+)
+def test_an_offset_is_resolved_to_the_chunk_that_has_it_as_by_a_broker(
+    client: RawClient, asked: int, chunk_id: int
+) -> None:
+    code, fields = client.ask(Key.RESOLVE_OFFSET, string("orders") + offset(asked))
+    assert (code, fields.number("H"), fields.number("Q")) == (Code.OK, 4, chunk_id)
+
+
 def test_chunks_that_a_filter_rules_out_are_skipped(gateway: Gateway) -> None:
     chunks = []
     for number in range(30):
@@ -282,6 +293,28 @@ def test_damage_ends_the_subscription_after_all_that_is_good(
     assert any("CRC" in each for each in gateway.said)
 
 
+def test_whoever_is_told_that_a_stream_is_gone_gets_no_chunk_of_it_any_more(
+    gateway: Gateway, tier: Tier, client: RawClient
+) -> None:
+    """As of a broker: a client takes all its subscriptions to the stream for ended."""
+    root = tier.reader("__orders_1").snapshot().root
+    tier.flip(tier.key(root, "__orders_1", 1), 200)
+    assert client.subscribe("orders", LAST, number=2, credit=0) == Code.OK
+    assert client.subscribe("orders", number=3, credit=0) == Code.OK
+    assert client.subscribe("other", number=4, credit=0) == Code.OK
+    assert client.subscribe("orders", number=1, credit=100) == Code.OK
+    while (frame := client.frame())[0] == Key.DELIVER:
+        pass
+    assert frame[0] == Key.METADATA_UPDATE
+    for number in (1, 2, 3):
+        assert client.ask(Key.UNSUBSCRIBE, bytes([number]))[0] == Code.NO_SUBSCRIPTION
+    client.credit(1, number=4)
+    assert first_id(client.chunk()) == 0, "another stream goes on"
+    assert client.subscribe("orders", LAST, number=2) == Code.OK
+    assert first_id(client.chunk()) == 60
+    assert gateway.metrics.subscriptions == 2
+
+
 def test_a_hole_is_passed_over_and_told(gateway: Gateway) -> None:
     tier = gateway.tier
     groups = [[chunk(0, b"a")], tier.hole(1, 50), [chunk(50, b"b")]]
@@ -306,3 +339,24 @@ def test_one_client_too_many_is_hung_up_on() -> None:
         with RawClient(gateway.port) as other:
             assert other.hung_up()
         assert gateway.metrics.turned_away == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "answer"),
+    [
+        (Key.QUERY_OFFSET, string("nobody") + string("orders"), "0013 0000000000000000"),
+        (Key.QUERY_OFFSET, string("nobody") + string("none"), "0002 0000000000000000"),
+        (Key.QUERY_PUBLISHER_SEQUENCE, string("p") + string("orders"), "0010 0000000000000000"),
+        (Key.PARTITIONS, string("none"), "0002 00000000"),
+        (Key.ROUTE, string("key") + string("none"), "0002 00000000"),
+        (Key.STREAM_STATS, string("none"), "0002 00000000"),
+        (Key.RESOLVE_OFFSET, string("none") + FIRST + bytes(4), "0002 0004 0000000000000000"),
+        (Key.SUBSCRIBE, b"\1" + string("none") + FIRST + b"\0\1", "0002"),
+        (Key.UNSUBSCRIBE, b"\7", "0004"),
+    ],
+)
+def test_a_refusal_has_all_that_a_client_reads_of_it(
+    client: RawClient, key: Key, body: bytes, answer: str
+) -> None:
+    """As captured from 4.3.6. The JavaScript client broke off where nothing followed the code."""
+    assert client.request(key, body).rest() == bytes.fromhex(answer)

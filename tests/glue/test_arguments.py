@@ -80,6 +80,21 @@ def test_what_glue_adds_is_ignored_and_the_id_of_the_run_is_known() -> None:
     assert (found[STREAM], found.run_id) == ("orders", "jr_1")
 
 
+def test_an_argument_that_glue_may_add_one_day_is_told_and_stops_no_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = given("--stream", "orders", "--zzz", "5", "--JOB_RUN_ID", "jr_1")
+
+    assert found[STREAM] == "orders"
+    assert "probe: there is no argument --zzz: it counts for nothing" in capsys.readouterr().err
+
+
+def test_a_misspelled_argument_stops_a_run_of_glue_as_well() -> None:
+    """A limit that is not one would cost money; a name of Glue's own is like none of ours."""
+    with pytest.raises(InvalidInputError, match="did you mean --max-bytes"):
+        given("--stream", "orders", "--max-byte", "5", "--JOB_RUN_ID", "jr_1")
+
+
 @pytest.mark.parametrize(
     ("argv", "complaint"),
     [

@@ -123,6 +123,7 @@ def test_fleet_writes_every_stream_fragment_and_object_where_the_catalog_says(si
     assert site.total(names.METRIC_HOLES) == holes_told + 1
 
 
+@pytest.mark.slow  # as above
 def test_profile_writes_its_tables_and_its_page(site: Site) -> None:
     run = site.run("profile", streams="deep", window="36500d", bucket_length="1m")
 

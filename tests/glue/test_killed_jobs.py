@@ -34,7 +34,6 @@ from coldstream_devkit.emulator import Emulator
 from tests.glue.in_process import MARKS, Site, deployed, snapshots_of
 from tests.glue.streams import DEEP
 from tests.glue.tripwire import Tripwire
-from tests.support.slow import some
 
 pytestmark = MARKS
 
@@ -63,9 +62,9 @@ class Job:
 JOBS = {
     "scrub": Job("scrub", {"every": "0", "task-bytes": "100000"}, (FINDINGS,)),
     "profile": Job(
-        "profile_streams", {"window": "20000d", "sample-bytes": "2000"}, tuple(PROFILE), 5
+        "profile_streams", {"window": "20000d", "sample-bytes": "2000"}, tuple(PROFILE), 9
     ),
-    "fleet": Job("fleet", {"objects": "true"}, (STREAMS, FRAGMENTS, OBJECTS), 2),
+    "fleet": Job("fleet", {"objects": "true"}, (STREAMS, FRAGMENTS, OBJECTS), 5),
     "shadow": Job("rebuild", {"streams": DEEP}, (DIFFERENCES,)),
 }
 
@@ -130,15 +129,13 @@ def database(site: Site, request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.mark.parametrize(
-    ("name", "full"),
-    [("scrub", False), *(pytest.param(each, True, marks=pytest.mark.slow) for each in JOBS)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", JOBS)
 def test_a_job_that_dies_at_any_write_and_is_run_again_gives_the_same_tables(
-    site: Site, wire: Tripwire, database: str, name: str, full: bool
+    site: Site, wire: Tripwire, database: str, name: str
 ) -> None:
     job, given = JOBS[name], arguments(site, wire, name, database)
-    for number in count(0, job.stride) if full else (0, 6):  # while it makes its tables
+    for number in count(0, job.stride):  # while it makes its tables
         if not dies(wire, number, job, given):
             break
     wire.arm()
@@ -150,7 +147,7 @@ def test_a_job_that_dies_at_any_write_and_is_run_again_gives_the_same_tables(
     assert writes >= 2
     assert any(expected.values())
 
-    for number in some(writes, full)[:: job.stride if full else 1]:
+    for number in range(0, writes, job.stride):
         assert dies(wire, number, job, given)
     wire.arm()
     run(job.module, given)

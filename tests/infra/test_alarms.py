@@ -49,6 +49,7 @@ def test_what_needs_a_person_raises_an_alarm(assembly: Assembly) -> None:
                 names.METRIC_AGENTS_SILENT,
                 names.METRIC_AGENTS_TROUBLED,
                 names.METRIC_AGENTS_RACING,
+                names.METRIC_AGENTS_LAG,
                 names.METRIC_CLAIMS_THAT_CUT,
                 names.METRIC_HOLES_COMMITTED,
                 names.METRIC_OFFSETS_LOST,
@@ -123,8 +124,13 @@ def test_alarms_about_agents_wait_for_the_scan_that_reads_their_heartbeats(
 
     scope = Stack(App(), "scope")
     for every in (1, 5, 7, 60, 1440):
-        rows = {each.name: each for each in of_agents(scope, every)}
-        for name, minutes in (("AgentsSilent", 10), ("AgentsTroubled", 30), ("AgentsRacing", 1)):
+        rows = {each.name: each for each in of_agents(scope, every, 15)}
+        for name, minutes in (
+            ("AgentsSilent", 10),
+            ("AgentsTroubled", 30),
+            ("AgentsRacing", 1),
+            ("AgentsBehind", 1),
+        ):
             row = rows[name]
             seconds = row.metric.to_metric_config().metric_stat.period.to_seconds()  # type: ignore
             assert seconds >= 60 * every
@@ -134,6 +140,42 @@ def test_alarms_about_agents_wait_for_the_scan_that_reads_their_heartbeats(
     for made in (assembly, customised):
         assert period(alarms(made)["AgentsSilent"]) == 300
         assert alarms(made)["AgentsRacing"]["EvaluationPeriods"] == 1
+
+
+def test_an_agent_that_moves_but_is_late_raises_an_alarm_after_the_time_of_a_setting(
+    assembly: Assembly, customised: Assembly
+) -> None:
+    for made, minutes in ((assembly, 15), (customised, 45)):
+        alarm = alarms(made)["AgentsBehind"]
+
+        assert alarm["MetricName"] == names.METRIC_AGENTS_LAG
+        # Of several nodes the latest; a sum of their lags would be nobody's.
+        assert (alarm["Statistic"], alarm["Threshold"]) == ("Maximum", 60 * minutes)
+        assert alarm["EvaluationPeriods"] == 1
+
+
+def test_an_agent_that_does_what_its_settings_allow_is_not_behind() -> None:
+    """Twice the flush time and the time before a take-over is usual, also by `--flush 5m`."""
+    from coldstream.agent.settings import AgentSettings
+    from infra.config import Settings, default_context
+
+    settings = Settings.from_context(default_context(ROOT))
+    for flush_seconds in (AgentSettings().flush_ms / 1000, 300):
+        usual = 2 * (flush_seconds + AgentSettings().takeover_seconds)
+        assert usual <= 60 * settings.agents_behind_minutes
+
+
+@pytest.mark.parametrize(
+    "name", ["HolesCommitted", "ClaimsThatCut", "FragmentsRefused", "AgentsTroubled"]
+)
+def test_what_a_thief_of_an_agent_may_have_done_sends_the_reader_to_the_undo(
+    assembly: Assembly, name: str
+) -> None:
+    runbook = (ROOT / "docs/how-to/alarms.md").read_text()
+    section = runbook.partition(f"### {name}\n")[2].partition("\n#")[0]
+
+    assert "docs/security.md" in alarms(assembly)[name]["AlarmDescription"]
+    assert "(../security.md#undo-a-theft)" in section
 
 
 @pytest.mark.parametrize(
@@ -205,6 +247,14 @@ def test_an_execution_that_fails_or_times_out_as_a_whole_is_reported(assembly: A
     assert "StepsReport" in str(target["Arn"])
     template = target["InputTransformer"]["InputTemplate"]
     assert set(json.loads(template.replace("<", '"<').replace(">", '>"'))) == {"workflow", "error"}
+
+
+def test_the_name_of_an_alarm_says_whose_it_is_and_what_it_is_about(
+    assembly: Assembly, customised: Assembly
+) -> None:
+    for made, stack in ((assembly, "coldstream"), (customised, "rabbit-eu")):
+        for name, alarm in alarms(made).items():
+            assert alarm["AlarmName"] == f"{stack}-{name}"
 
 
 def test_the_alarms_are_worth_what_they_cost(assembly: Assembly) -> None:

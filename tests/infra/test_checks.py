@@ -51,8 +51,9 @@ def test_few_findings_are_accepted_and_each_is_known(assembly: Assembly) -> None
         ),
         *(
             "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:states:<AWS::Region>:"
-            f"<AWS::AccountId>:execution:coldstream-{name}/*:*]"
+            f"<AWS::AccountId>:{kind}:coldstream-{name}/*{rest}]"
             for name in ("retention", "consolidate", "collect", "reconcile")
+            for kind, rest in (("execution", ":*"), ("mapRun", ""))
         ),
         "AwsSolutions-GL1",
         "AwsSolutions-GL3",

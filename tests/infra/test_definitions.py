@@ -124,6 +124,25 @@ def test_a_deletion_has_a_day_after_the_undelete_time(assembly: Assembly) -> Non
     assert deployed(assembly, "delete")["TimeoutSeconds"] == undelete + 86_400
 
 
+def test_a_deletion_waits_for_a_grace_time_whatever_its_item_says(
+    assembly: Assembly, customised: Assembly
+) -> None:
+    for made in (assembly, customised):
+        states = deployed(made, "delete")["States"]
+        grace = int(_variables(made, "delete")["COLDSTREAM_GRACE_SECONDS"])
+        least = states["WaitAtLeast"]["Seconds"]
+
+        assert states["Begin"]["Next"] == "WaitAtLeast"
+        assert (states["WaitAtLeast"]["Next"], states["WaitForUndelete"]["Next"]) == (
+            "WaitForUndelete",
+            "Sweep",
+        )
+        assert 0 < least <= grace
+        # The execution's time-out counts from the undelete time.
+        assert least + 86_400 <= deployed(made, "delete")["TimeoutSeconds"]
+    assert deployed(assembly, "delete")["States"]["WaitAtLeast"]["Seconds"] == 86_400
+
+
 def test_whoever_saw_a_deleted_stream_alive_has_ended_before_the_last_look(
     assembly: Assembly, customised: Assembly
 ) -> None:

@@ -8,8 +8,10 @@ that is protected. DynamoDB refuses to delete a protected table, so its rollback
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -21,6 +23,7 @@ from coldstream.errors import InvalidInputError
 from infra.config import Settings, default_context
 from infra.deploy import ROOT, Found, Plan, deploy, plan
 
+CODE = Path(__file__).parents[2] / "infra/deploy.py"
 CDK = ("npx", "cdk", "deploy")
 OFF = ("-c", "coldstream:protected=false")
 SETTINGS = Settings.from_context(default_context(ROOT))
@@ -56,6 +59,17 @@ def test_a_deployment_that_wants_no_protection_is_one_deployment() -> None:
     context = default_context(ROOT) | {"coldstream:protected": False}
 
     assert plan(None, Settings.from_context(context), [*OFF]).commands == ((*CDK, *OFF),)
+
+
+@pytest.mark.parametrize("name", ["bucket-name", "table-name", "warehouse-name"])
+def test_data_that_an_earlier_stack_left_is_never_taken_over_without_protection(name: str) -> None:
+    context = default_context(ROOT) | {f"coldstream:{name}": "what-was-left"}
+    settings = Settings.from_context(context)
+
+    assert plan(None, settings, []).commands == (CDK,)
+    # Nor after a first try that failed; that stack itself must be deletable.
+    again = plan(Found("ROLLBACK_COMPLETE", True, ""), settings, [])
+    assert again == Plan(unprotect=True, commands=(CDK,))
 
 
 def test_a_stack_is_not_moved_to_the_prefix_of_another_cluster() -> None:
@@ -136,6 +150,17 @@ def test_a_first_step_that_fails_is_the_last_one(answers: Stubber) -> None:
     nothing(answers, "coldstream")
 
     assert run(answers, fails=1) == (1, [(*CDK, *OFF)])
+
+
+def test_every_right_that_the_look_at_the_stack_takes_is_one_the_docs_name() -> None:
+    """The caller's own: the CDK's roles are for what the CDK does."""
+    asked = re.findall(r"client\.(\w+)\(|cloudformation\.(\w+)\(", CODE.read_text())
+    actions = {"".join(word.title() for word in "".join(each).split("_")) for each in asked}
+    docs = (ROOT / "docs/how-to/deploy.md").read_text()
+
+    assert actions == {"DescribeStacks", "UpdateTerminationProtection"}
+    for action in actions:
+        assert f"`cloudformation:{action}`" in docs
 
 
 def test_that_cloudformation_does_not_answer_is_no_new_stack(answers: Stubber) -> None:

@@ -124,6 +124,19 @@ def test_a_role_reads_streams_keeps_its_own_tables_and_changes_nothing_of_a_stre
     )
 
 
+@pytest.mark.parametrize("name", names.JOBS)
+def test_a_role_may_ask_for_the_log_groups_that_are_there_as_glue_does(
+    assembly: Assembly, name: str
+) -> None:
+    actions = granted(assembly, f"Jobs{name.title()}")
+
+    assert actions["logs:CreateLogGroup"] == actions["logs:PutLogEvents"]
+    assert [each.partition("log-group:")[2] for each in actions["logs:CreateLogGroup"]] == [
+        "/aws-glue/jobs/coldstream/error:log-stream:*",
+        "/aws-glue/jobs/coldstream/output:log-stream:*",
+    ]
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_a_role_may_do_what_pyiceberg_asks_of_the_catalog_of_tables(
     assembly: Assembly, name: str

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coldstream.names import WORKFLOWS
+from coldstream.names import JOBS, WORKFLOWS
 
 if TYPE_CHECKING:
     from conftest import Assembly
@@ -33,7 +35,8 @@ def granted(assembly: Assembly, part: str) -> dict[str, list[str]]:
     """Each action that a role has, with the resources it has it for."""
     actions: dict[str, set[str]] = {}
     for statement in assembly.rights(part):
-        assert statement["Effect"] == "Allow"
+        if statement["Effect"] == "Deny":
+            continue  # takes away only; test_rights_matrix.py evaluates it
         for action in statement["Action"]:
             actions.setdefault(action, set()).update(statement["Resource"])
     return {action: sorted(resources) for action, resources in actions.items()}
@@ -263,6 +266,7 @@ def test_only_what_knows_no_resources_is_granted_on_everything(
             if statement["Resource"] == "*":
                 assert all(
                     action.startswith("xray:")
+                    or statement.get("Sid") in ("SeeNames", "SeeNamesOfLogs")
                     or action in ("dynamodb:ListStreams", "glue:GetSchemaVersion")
                     or (action.startswith("logs:") and action not in OWN_LOGS)
                     or (action == "cloudwatch:PutMetricData" and statement["Condition"])
@@ -392,3 +396,64 @@ def _matches(condition: dict[str, dict[str, Any]], context: dict[str, str]) -> b
     )
     bools = (context.get(key) == wanted for key, wanted in condition.get("Bool", {}).items())
     return all(nulls) and all(bools)
+
+
+def test_what_the_console_is_shown_of_everything_is_lists_and_numbers(assembly: Assembly) -> None:
+    shown = {
+        action
+        for part in ("PeopleConsoles", "PeopleLogs")
+        for each in assembly.rights(part)
+        if each["Resource"] == ["*"]
+        for action in each["Action"]
+    }
+
+    assert all(re.match(r"\w+:(List|Describe|Get|StopQuery)", action) for action in shown)
+    assert not any(action.startswith(("s3:", "dynamodb:", "iam:")) for action in shown)
+
+
+def test_an_operator_does_in_the_console_what_the_runbook_says(assembly: Assembly) -> None:
+    """Redrive, the dead letters, jobs: with less somebody attaches AdministratorAccess."""
+    actions = granted(assembly, "PeopleOperators")
+
+    assert {each.rpartition(":")[2] for each in actions["states:StartExecution"]} == {
+        f"coldstream-{name}" for name in WORKFLOWS
+    }
+    assert len(actions["states:RedriveExecution"]) == len(WORKFLOWS)
+    assert all("CommitQueue" in each or "Missed" in each for each in actions["sqs:ReceiveMessage"])
+    assert len(actions["glue:StartJobRun"]) == len(JOBS)
+
+
+def test_the_console_s_policies_look_and_change_nothing(assembly: Assembly) -> None:
+    for part in ("PeopleConsoles", "PeopleLogs"):
+        verbs = {each.split(":")[1] for each in granted(assembly, part)}
+        looks = ("BatchGet", "Describe", "Get", "List", "Filter", "StartQuery", "StopQuery")
+        assert all(verb.startswith(looks) for verb in verbs)
+
+
+def test_every_managed_policy_is_short_enough_for_aws_whatever_the_stack_is_called(
+    customised: Assembly,
+) -> None:
+    """6,144 characters without white space, with the longest name of a stack and of a region."""
+    for name, one in customised.of_type("AWS::IAM::ManagedPolicy").items():
+        plain = json.dumps(_written(one["Properties"]["PolicyDocument"]), separators=(",", ":"))
+        assert len(plain.replace("rabbit-eu", "s" * 40)) <= 6144, name
+
+
+def _written(value: Any) -> Any:
+    """A document as CloudFormation would write it: references are names and ARNs."""
+    if isinstance(value, list):
+        return [_written(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((function, argument),) = value.items()
+        if function == "Ref":
+            return {"AWS::Partition": "aws-us-gov", "AWS::Region": "ap-southeast-2"}.get(
+                argument, "1" * 12
+            )
+        if function == "Fn::GetAtt":
+            place = "arn:aws-us-gov:logs:ap-southeast-2:111111111111:log-group:rabbit-eu-"
+            return f"{place}{argument[0]}-ABCDEFGHIJKL:*"
+        if function == "Fn::Join":
+            return str(argument[0]).join(map(_written, argument[1]))
+    return {key: _written(each) for key, each in value.items()}

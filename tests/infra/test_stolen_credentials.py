@@ -6,7 +6,10 @@ The two proofs of the audit that this began with are played here and elsewhere, 
 `undelete_until`, then the delete machine does; and a LeadingKeys pattern that matches the key of
 the rules. An agent changes no item: `test_a_stolen_agent_deletes_no_stream…` (each action, item and
 rules), `test_a_stolen_agent_reads_the_items…` (`rabbitmq/` is not `rabbitmq/?*`). Its objects are
-deleted by two roles only, and versions by one more, of data only: `test_nobody_deletes…`.
+deleted by two roles only, and versions by one more, of data only: `test_nobody_deletes…`. Whoever
+may write the item, an operator, empties nothing at once: tests/functions/test_steps.py
+(`test_collect_deletes_nothing_of_a_stream_that_somebody_has_just…`, `…leave_a_held_stream_alone…`),
+tests/infra/test_definitions.py (`test_a_deletion_waits_for_a_grace_time…`).
 
 `aws_proof_poison.py`: a PUT of a hole [n, X), a PUT of a valid fragment at X, a commit; then the
 true fragment at n. The hole is refused: `test_a_stolen_agent_puts_no_root_and_no_hole…`; that
@@ -99,6 +102,9 @@ def test_a_stolen_agent_puts_no_root_and_no_hole_and_replaces_no_fragment(
     assert account.puts("agent", FRAGMENT)
     for key in (ROOT, HOLE, "elsewhere", f"{PREFIX}stream/.complete/metadata/x"):
         assert not account.puts("agent", key)
+    # "*" passes over "/": junk that would be in the way of who LISTs `metadata/`.
+    assert not account.puts("agent", f"{PREFIX}stream/{STREAM}/metadata/data/a.fragment")
+    assert not account.puts("agent", f"{PREFIX}stream/{STREAM}/metadata/a/data/b.fragment")
     assert not account.puts("agent", FRAGMENT, CREATES)
     assert not account.puts("agent", FRAGMENT, {**NEW, "s3:x-amz-copy-source": "bucket/key"})
 
@@ -141,8 +147,27 @@ def test_a_thief_of_an_agent_may_ask_and_that_is_all(account: Account, assembly:
         if name != function:
             assert not account.may("agent", "lambda:InvokeFunction", f"<{name}.Arn>")
     for name in names.WORKFLOWS:
-        machine = f"arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:stateMachine:{name}"
+        machine = (
+            "arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:stateMachine:"
+            f"coldstream-{name}"
+        )
+        assert account.may("operator", "states:StartExecution", machine)  # that is its name
         assert not account.may("agent", "states:StartExecution", machine)
+
+
+@pytest.mark.parametrize(
+    "role",
+    ["commit_runs", "claim", "reconcile", "consolidate", "collect", "erase", "retention",
+     "rebalance"],
+)  # fmt: skip
+@pytest.mark.parametrize("action", ["UpdateItem", "PutItem"])
+def test_a_function_changes_items_of_streams_and_lifts_no_hold(
+    account: Account, role: str, action: str
+) -> None:
+    """A bug of one, or whoever took its role, has no business with the rules' item."""
+    assert account.changes(role, "UpdateItem", ITEM)
+    for key in (RULES, heartbeat_partition(PREFIX), offsets_partition(PREFIX, STREAM)):
+        assert not account.changes(role, action, key)
 
 
 def test_a_reader_changes_nothing(account: Account) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from coldstream.errors import NotFoundError, UnavailableError
 from coldstream_devkit.local import process
@@ -93,6 +94,39 @@ def test_a_stack_that_fails_says_which_resource_and_why_and_can_be_deployed_when
     template["Resources"] = {"Queue": {"Type": "AWS::SQS::Queue"}}
     right = _renamed(write_assembly(tmp_path / "right", template), name)
     assert deploy(server, right, name, progress=silent).change == "created"
+
+
+def test_a_stack_that_is_there_is_not_moved_to_another_prefix(
+    server: Server, tmp_path: Path
+) -> None:
+    """The app's own parameter and rule; a deployment keeps the value that a parameter has."""
+    from aws_cdk import App, Stack, assertions
+
+    from infra.moves import refuse_moves
+
+    def bring_for(prefix: str, seconds: int) -> Deployment:
+        stack = Stack(App(), "Served")
+        refuse_moves(stack, prefix)
+        template: dict[str, Any] = dict(assertions.Template.from_stack(stack).to_json())
+        template["Resources"] = {
+            "Queue": {"Type": "AWS::SQS::Queue", "Properties": {"VisibilityTimeout": seconds}}
+        }
+        template["Outputs"] = {"Queue": {"Value": {"Ref": "Queue"}}}
+        directory = tmp_path / f"{prefix.strip('/')}-{seconds}"
+        return deploy(
+            server, _renamed(write_assembly(directory, template), "served"), "served",
+            progress=silent,
+        )  # fmt: skip
+
+    first = bring_for("prod/", 30)
+    with pytest.raises((ClientError, UnavailableError), match="serves another prefix than test/"):
+        bring_for("test/", 60)
+
+    attributes = client(server, "sqs").get_queue_attributes(
+        QueueUrl=first.outputs["Queue"], AttributeNames=["VisibilityTimeout"]
+    )
+    assert attributes["Attributes"]["VisibilityTimeout"] == "30"
+    assert bring_for("prod/", 90).change == "updated"
 
 
 def test_a_deployment_that_does_not_end_is_given_up(server: Server, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,27 +51,29 @@ def fast(
     """The rows of the fast decoder, the chunks given in `cuts` pieces."""
     selection = select(names, body_format)
     decoder = Decoder(selection, origin=ORIGIN, reuse=bool(how.pop("reuse", 0)), **how)
-    headers, bounds = headers_and_bounds(data)
-    batches = []
-    step = max(1, len(headers) // cuts)
-
-    def keep(batch: pa.RecordBatch) -> None:
+    batches: list[pa.RecordBatch] = []
+    for batch in given_by(decoder, data, cuts, start, end):
         batch.validate(full=True)
         # A batch whose memory is used again has to be read before the next one.
         copied = pa.BufferOutputStream()
         with pa.ipc.new_stream(copied, batch.schema) as stream:
             stream.write_batch(batch)
         batches.extend(pa.ipc.open_stream(copied.getvalue()))
+    return pa.Table.from_batches(batches, selection.schema)
 
+
+def given_by(
+    decoder: Decoder, data: bytes, cuts: int = 1, start: int = 0, end: int = 2**63
+) -> Iterator[pa.RecordBatch]:
+    """All batches of a decoder, the chunks given in `cuts` pieces."""
+    headers, bounds = headers_and_bounds(data)
+    step = max(1, len(headers) // cuts)
     for at in range(0, len(headers), step):
         some = bounds[at : at + step + 1]
         part = bytes(data[some[0] : some[-1]])
         moved = [bound - some[0] for bound in some]
-        for batch in decoder.decode(part, headers[at : at + step], moved, start=start, end=end):
-            keep(batch)
-    for batch in decoder.flush():
-        keep(batch)
-    return pa.Table.from_batches(batches, selection.schema)
+        yield from decoder.decode(part, headers[at : at + step], moved, start=start, end=end)
+    yield from decoder.flush()
 
 
 def plain(
@@ -120,6 +123,31 @@ def test_neither_columns_nor_pieces_nor_the_size_of_batches_change_a_row(
     data = any_chunks(random.Random(seed), 6)
     found = fast(data, names, cuts=cuts, batch_rows=rows, batch_bytes=size, reuse=reuse)
     assert_same(found, plain(data, names))
+
+
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 4),
+    st.integers(1, 40),
+    st.sampled_from([1, 50, 1000, 2**20]),
+    st.booleans(),
+)
+@examples(3)
+def test_the_bytes_that_single_messages_are_asked_for_are_those_of_the_column(
+    seed: int, cuts: int, rows: int, size: int, reuse: bool
+) -> None:
+    data = any_chunks(random.Random(seed), 6, first=seed % 1000)
+    selection = select(("offset", "body", "error"))
+    decoder = Decoder(selection, batch_rows=rows, batch_bytes=size, reuse=reuse)
+    found: list[bytes | None] = []
+    for batch in given_by(decoder, data, cuts):
+        found += decoder.raw(batch.column("offset")).to_pylist()
+        assert decoder.raw(pa.array([-1, 2**62])).to_pylist() == [None, None]
+
+    expected = plain(data, ("raw",)).column("raw").to_pylist()
+    assert found == expected
+    assert decoder.bytes == sum(len(each or b"") for each in expected)
+    assert decoder.raw(pa.array([seed % 1000])).to_pylist() == [None]
 
 
 @given(st.integers(0, 2**32), st.integers(0, 150), st.integers(0, 150), st.sampled_from(SOME))

@@ -144,7 +144,12 @@ def settle(place: Place) -> None:
     """Life goes on: one more fragment is appended, and `collect` takes what nobody needs."""
     item = item_of(place)
     if item.state is StreamState.DELETED:
-        sweep_stragglers(process(place), place.store, STREAM)
+        for _ in range(2):
+            now = place.clock_ms()
+            sweep_stragglers(
+                process(place), place.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now
+            )
+            wait(place, 2 * GRACE_MS)
         return
     if item.state is not StreamState.LIVE:
         return

@@ -384,7 +384,14 @@ class OneStream(RuleBasedStateMachine):
     def collect_now(self, crash: Disturbance | None) -> None:
         def act(context: Context) -> object:
             if self.state is StreamState.DELETED:
-                return sweep_stragglers(context, self.deleter, STREAM)
+                return sweep_stragglers(
+                    context,
+                    self.deleter,
+                    STREAM,
+                    grace_ms=GRACE_MS,
+                    run_ms=self.now,
+                    now_ms=self.now,
+                )
             return collect(
                 context,
                 self.deleter,
@@ -568,7 +575,15 @@ class OneStream(RuleBasedStateMachine):
             self._settle()
         elif self.state is StreamState.DELETED:
             for _ in range(2):
-                sweep_stragglers(self.context(), self.store, STREAM)
+                self.now += 2 * GRACE_MS
+                sweep_stragglers(
+                    self.context(),
+                    self.store,
+                    STREAM,
+                    grace_ms=GRACE_MS,
+                    run_ms=self.now,
+                    now_ms=self.now,
+                )
             assert not self.store.objects
 
     def _settle(self) -> None:

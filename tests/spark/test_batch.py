@@ -147,8 +147,8 @@ def test_filters_give_the_rows_that_spark_itself_would_keep(
     rng = random.Random(7)
     start = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
     assert plain.table(["timestamp"])["timestamp"][0].as_py() == start
-    frame = load(spark, "plain", columns="offset,timestamp,body", partitionBytes="60k")
-    unfiltered = frame.toArrow().to_pylist()
+    options = {"columns": "offset,timestamp,body", "partitionBytes": "60k"}
+    unfiltered = load(spark, "plain", **options).toArrow().to_pylist()
 
     def drawn_filter() -> tuple[Any, Any]:
         """A filter for Spark, and the same as a function of a row."""
@@ -174,7 +174,7 @@ def test_filters_give_the_rows_that_spark_itself_would_keep(
 
     for _ in range(16):
         tests = [drawn_filter() for _ in range(rng.choice([1, 1, 2, 3]))]
-        filtered, right = frame, unfiltered
+        filtered, right = load(spark, "plain", pushFilters=True, **options), unfiltered
         for test, keeps in tests:
             filtered = filtered.filter(test)
             right = [row for row in right if keeps(row)]
@@ -186,8 +186,21 @@ def offset(row: dict[str, Any]) -> int:
     return int(row["offset"])
 
 
+def test_a_dataframe_that_is_used_again_has_all_its_rows_whatever_was_filtered_before(
+    spark: SparkSession, plain: Stream
+) -> None:
+    frame = load(spark, "plain", columns="offset,timestamp")
+    first, last = frame.filter("offset < 10"), frame.filter("offset >= 1480")
+
+    assert [each.count() for each in (first, frame, last, frame)] == [10, 1500, 20, 1500]
+    assert first.union(last).count() == 30
+    assert first.union(frame).count() == 1510
+    assert frame.join(last, "offset").count() == 20
+    assert frame.filter("offset < 10 or offset % 2 = 1").count() == 755
+
+
 def test_a_filter_on_something_else_stays_with_spark(spark: SparkSession, plain: Stream) -> None:
-    frame = load(spark, "plain", columns="*").filter(
+    frame = load(spark, "plain", columns="*", pushFilters=True).filter(
         "length(body) > 0 and epoch = 1 and offset < 10"
     )
 
@@ -224,7 +237,8 @@ def test_a_session_may_switch_pushdown_off_again(spark: SparkSession, plain: Str
         assert load(spark, "plain", columns="offset").filter("offset >= 1490").count() == 10
     finally:
         spark.conf.set(conf, "true")
-    plan = load(spark, "plain").filter("offset < 10")._jdf.queryExecution().executedPlan()
+    frame = load(spark, "plain", pushFilters=True).filter("offset < 10")
+    plan = frame._jdf.queryExecution().executedPlan()
     assert "Filter (" not in plan.toString()  # taken over again
 
 
@@ -318,13 +332,15 @@ def test_metadata_tables_say_by_catalog_manifest_and_index_what_reading_says(
     assert rows.keys() >= {each.name for each in fixtures.values()}
     assert rows[stream.name]["next_offset"] == item.next_offset
     assert [tuple(row)[:2] for row in one.collect()] == [(stream.name, item.total_size)]
-    late = load(spark, stream.name, table="chunks").filter(f"offset >= {sorted(read)[3][0]}")
+    late = load(spark, stream.name, table="chunks", pushFilters=True).filter(
+        f"offset >= {sorted(read)[3][0]}"
+    )
     assert late.count() == len(read) - 3
 
 
 def test_nothing_to_read_is_no_rows(spark: SparkSession, plain: Stream) -> None:
     assert load(spark, "plain", startingOffset="next").count() == 0
-    assert load(spark, "plain").filter("offset > 5000").count() == 0
+    assert load(spark, "plain", pushFilters=True).filter("offset > 5000").count() == 0
 
 
 def test_an_earlier_version_is_read_as_it_was(spark: SparkSession, site: Site) -> None:

@@ -114,6 +114,7 @@ def test_a_query_killed_in_a_batch_and_between_batches_gives_every_row_once(
     assert ends == [100, 200, 300, 400, 500]
 
 
+@pytest.mark.slow
 def test_available_now_reads_what_is_there_and_goes_on_from_there(
     spark: SparkSession, site: Site, tmp_path: Path
 ) -> None:

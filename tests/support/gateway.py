@@ -32,12 +32,14 @@ class Gateway:
         tier: what it reads.
         port: where it listens.
         said: sentences of its log.
+        broker: in place of one at `broker_uri`.
     """
 
     tier: Tier
     users: Users = field(default_factory=lambda: parse_users(USERS))
     settings: ReaderSettings = SMALL
     broker_uri: Any = None
+    broker: Any = None
     data_dir: Path | None = None
     most: int = 50
     tls: Any = None
@@ -61,13 +63,13 @@ class Gateway:
         """As a signal does it; twice is as good as once."""
         if not self._thread.is_alive():
             return
-        self._loop.call_soon_threadsafe(self._end.set)
+        self.loop.call_soon_threadsafe(self._end.set)
         self._thread.join(60)
         assert not self._thread.is_alive()
 
     async def _serve(self) -> None:
-        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        broker = BrokerTier(self.broker_uri) if self.broker_uri else None
+        self.loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        broker = BrokerTier(self.broker_uri) if self.broker_uri else self.broker
         with ThreadPoolExecutor(16) as pool:
             streams = Streams(
                 self.tier.store, self.tier.catalog, PREFIX, self.settings, self.budget, pool,
@@ -84,6 +86,7 @@ class Gateway:
                 self.said.append,
                 "1",
                 penalty_seconds=0.01,
+                rights_seconds=0.05,
             )
             async with Server(self.site, self.most).listening(
                 "127.0.0.1", 0, self.tls

@@ -48,10 +48,16 @@ def like(pattern: str, text: str) -> bool:
     return re.fullmatch("".join(parts), text, re.DOTALL) is not None
 
 
+def trusted(call: Call, policy: Sequence[Statement]) -> bool:
+    """Whether a role's trust policy lets a service take it; its principal is the service's name."""
+    return allowed(call, (), policy)
+
+
 def _matches(statement: Statement, call: Call) -> bool:
     return (
-        any(like(each.lower(), call.action.lower()) for each in _listed(statement["Action"]))
-        and any(like(each, call.resource) for each in _listed(statement["Resource"]))
+        _is_for(statement, call.principal)
+        and any(like(each.lower(), call.action.lower()) for each in _listed(statement["Action"]))
+        and any(like(each, call.resource) for each in _listed(statement.get("Resource", "*")))
         and all(
             _holds(
                 operator, key, _listed(wanted), call.context | {"aws:PrincipalArn": call.principal}
@@ -60,6 +66,14 @@ def _matches(statement: Statement, call: Call) -> bool:
             for key, wanted in keys.items()
         )
     )
+
+
+def _is_for(statement: Statement, principal: str) -> bool:
+    """Whether a statement of a resource's policy is about a principal; one of a role always is."""
+    named = statement.get("Principal", "*")
+    if named == "*":
+        return True
+    return any(one == "*" or one == principal for each in named.values() for one in _listed(each))
 
 
 def _holds(operator: str, key: str, wanted: Sequence[str], context: Mapping[str, Values]) -> bool:

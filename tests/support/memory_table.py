@@ -136,7 +136,7 @@ class MemoryTable:
         known = before.state
         if append.forgets:
             known = known.without(append.forgets, append.replaces)
-        state = known.with_more(append.covered, append.lost, append.epochs)
+        state = known.with_more(append.covered, append.lost, append.epochs, append.begins)
         self._publish(Version(before.schema, state, files, before.appended | {append.id}))
         return AppendOutcome.LANDED
 

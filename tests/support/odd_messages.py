@@ -66,6 +66,13 @@ def messages() -> Iterator[bytes]:
         yield _section(0x71, annotations) + _section(0x72, annotations) + _DATA
         yield _DATA + _section(0x78, annotations)
         yield _section(0x76, _list(value, b"\x54\x01")) + _section(0x76, _list(value))
+    # What a broker makes of AMQP 0.9.1: neither symbol is ASCII.
+    symbol = b"\xa3\x06" + "größ".encode()
+    yield (
+        _section(0x72, _map((symbol, b"\x54\x05")))
+        + _section(0x73, _list(*[b"\x40"] * 6, symbol))
+        + _DATA
+    )
     for each in IDS:
         fields = (each, *[b"\x40"] * 4, each)
         yield _section(0x73, _list(*fields)) + _DATA

@@ -17,6 +17,7 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.queue_name import kept_in
 from coldstream.names import DataKey
 from coldstream.plans import agent_requests as asking
 from coldstream.plans.claim import KnownHistory, LocalChunk
@@ -350,7 +351,9 @@ def test_a_name_fits_the_directories_that_a_broker_makes_of_it(
     stream: str, vhost: str, queue: str, fits: bool
 ) -> None:
     """VHOST_QUEUE_NANOSECONDS, with "_" for what a broker does not take."""
-    assert QueueName("c", vhost, queue).fits(stream) == fits
+    name = QueueName("c", vhost, queue)
+    assert name.fits(stream) == fits
+    assert not fits or name.kept == kept_in(stream)
 
 
 def test_an_agent_gives_a_stream_no_name_that_another_rule_would_delete(remote: Remote) -> None:

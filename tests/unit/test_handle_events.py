@@ -5,6 +5,7 @@ import json
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -374,6 +375,33 @@ def test_a_long_backlog_is_asked_for_anew_and_no_message_fails(
 
     assert remote.root().next_offset == 12_000
     assert calls == 3
+
+
+def test_a_backlog_of_more_than_sixteen_links_ends_in_the_manifest_and_in_no_dead_letter(
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lambda's own guard against loops would cut the chain there; `infra.commit` turns it off."""
+    monkeypatch.setattr(
+        "coldstream.usecases.handle_events.commit_runs", partial(commit_runs, limit=5)
+    )
+    paths = remote.claimed().upload(*chain(120))
+    asked, links, bodies = Asked(), 0, [s3_event(paths[0])]
+
+    while bodies:
+        links += 1
+        report = handle_messages(
+            remote.new_context(),
+            messages(bodies),
+            pause=no_pause,
+            time_left=once(),
+            requests=asked,
+        )
+        assert report.failed == {}
+        bodies = [json.dumps({"stream": stream}) for stream in asked]
+        asked.clear()
+
+    assert remote.root().next_offset == 1200
+    assert links >= 20
 
 
 def test_streams_that_no_time_was_left_for_are_asked_for_too(remote: Remote) -> None:

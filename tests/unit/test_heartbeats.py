@@ -58,3 +58,12 @@ def test_a_race_with_local_retention_is_told_apart_from_other_trouble() -> None:
     found = fleet([WELL, racing, dead], now_ms=NOW)
 
     assert (found.racing, found.troubled) == (("b",), ())
+
+
+def test_the_longest_lag_is_that_of_an_agent_that_is_heard_of() -> None:
+    late, later = replace(WELL, node="b", lag_ms=5), replace(WELL, node="c", lag_ms=7)
+    dead = replace(WELL, node="d", at_ms=0, lag_ms=10**9)
+
+    found = fleet([WELL, late, later, dead], now_ms=NOW)
+
+    assert found.lags == (("c", 7), ("b", 5), ("a", 0))

@@ -24,6 +24,7 @@ NUMBERS = {
     "ScanTimeoutSeconds": 30,
     "ReportTimeoutSeconds": 30,
     "MaxConcurrency": 2,
+    "LeastSeconds": 2,
     "SettleSeconds": 1,
 }
 SCANNING = ("retention", "consolidate", "collect", "reconcile")
@@ -118,7 +119,7 @@ def machine(name: str) -> dict[str, Any]:
 
     wanted = {"TimeoutSeconds", "StepTimeoutSeconds", "ReportTimeoutSeconds"}
     wanted |= {"ScanTimeoutSeconds", "MaxConcurrency"} if name in SCANNING else set()
-    wanted |= {"SettleSeconds"} if name == "delete" else set()
+    wanted |= {"LeastSeconds", "SettleSeconds"} if name == "delete" else set()
     document = scanning.definition(name, {number: NUMBERS[number] for number in wanted})
     step = "Sweep" if name == "delete" else "Step"
     functions = {"Step": step, "Report": "Report"}

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.support.probe_stack import eventually
-from tests.workflows.conftest import SCANNING, Machines
+from tests.workflows.conftest import NUMBERS, SCANNING, Machines
 
 pytestmark = pytest.mark.emulator
 
@@ -137,6 +137,18 @@ def test_nothing_is_swept_before_the_undelete_time_is_over(machines: Machines, m
         "settle",
         "done",
     ]
+
+
+def test_a_deletion_waits_by_the_machine_s_own_clock_whatever_time_the_item_says(
+    machines: Machines, mark: str
+) -> None:
+    began = time.monotonic()
+    arn = machines.start(
+        "delete", work=[{"stream": mark, "states": ["done"]}], undelete_until="2026-01-01T00:00:00Z"
+    )
+
+    assert machines.ended(arn)["status"] == "SUCCEEDED"
+    assert time.monotonic() - began >= NUMBERS["LeastSeconds"]
 
 
 def test_a_sweep_that_finds_nothing_waits_before_it_looks_once_more(

@@ -20,7 +20,7 @@ from coldstream.reader.spec import First
 from coldstream.usecases.delete_stream import delete_stream, undelete_stream
 from coldstream_devkit.bucket import referenced
 from tests.support.probe_stack import eventually
-from tests.workflows.site import M, Site, neighbours, switch_events
+from tests.workflows.site import GRACE_SECONDS, M, Site, neighbours, switch_events
 
 pytestmark = pytest.mark.emulator
 
@@ -277,6 +277,9 @@ def test_a_deletion_sweeps_stragglers_too_and_leaves_a_new_stream_of_that_name_a
     assert site.item(old).state is StreamState.DELETED
     (second,) = site.upload(late[1:])
     assert site.keys(old) == {second}
+    site.run("collect")  # sees it
+    assert second in site.keys(old)
+    time.sleep(GRACE_SECONDS + 1)  # S3 tells whole seconds
     site.run("collect")
 
     assert not site.keys(old)

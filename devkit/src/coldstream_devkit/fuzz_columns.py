@@ -4,8 +4,8 @@
 
 `make fuzz-kernel` runs it with a kernel under AddressSanitizer and UndefinedBehaviorSanitizer. The
 chunks lie in a buffer of exactly their size, so a read past its end is seen; besides, messages are
-decoded that lie in a buffer each, so reading one byte too many of any message is seen. A failure
-names the seed that gives it again.
+decoded that lie in a buffer each, so reading one byte too many of any message is seen, and chunks
+are checked whose entries lie. A failure names the seed that gives it again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import ctypes
 import random
 import sys
 import time
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +26,10 @@ from coldstream.columns.decode import Decoder
 from coldstream.columns.reference import DECODED, decode_reference, message_columns
 from coldstream.columns.schema import COLUMNS, Origin, select
 from coldstream.osiris.body import BodyFormat
-from coldstream.osiris.chunk import iter_chunks
+from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, iter_chunks
+from coldstream.osiris.headers import CHUNK_DTYPE
+from coldstream.soundness.crcs import check_crcs
+from coldstream.soundness.entries import count_records
 from coldstream_devkit.messages import any_chunks, any_message, cut_values, headers_and_bounds
 
 ORIGIN = Origin("s", "/", "q")
@@ -98,6 +102,36 @@ def check_alone(seed: int, wires: Sequence[bytes] | None = None) -> int:
     return len(wires)
 
 
+def check_crcs_alone(seed: int) -> int:
+    """Check one chunk, whose header and entries may lie; gives how many entries were looked at.
+
+    Raises:
+        AssertionError: the kernel and numpy differ.
+    """
+    rng = random.Random(seed)
+    entries = [rng.randbytes(rng.choice([0, 3, 3, 40])) for _ in range(rng.randrange(40))]
+    section = bytearray(b"".join(len(each).to_bytes(4, "big") + each for each in entries))
+    if section and rng.random() < 0.5:
+        section[rng.randrange(len(section))] = rng.randrange(256)
+    if rng.random() < 0.3:
+        section = section[: rng.randrange(len(section) + 1)]
+    headers = np.zeros(1, CHUNK_DTYPE)
+    headers["data_size"] = len(section)
+    headers["entries"] = max(0, len(entries) + rng.choice([0, 0, -1, 1, 1000]))
+    headers["crc"] = zlib.crc32(section)
+    bounds = np.array([0, CHUNK_HEADER_SIZE + len(section)], np.int64)
+    exact = memoryview(_exact(bytes(CHUNK_HEADER_SIZE) + bytes(section))).cast("B")
+    found = check_crcs(exact, headers, bounds, entries=True)
+    counts = headers["entries"].astype(np.int64)
+    begin = np.array([CHUNK_HEADER_SIZE], np.int64)
+    if found.simple is not None:
+        plain = count_records(exact, begin, bounds[1:], counts)
+        quick = count_records(exact, begin, bounds[1:], counts, simple=found.simple)
+        assert found.good == 1, f"seed {seed}: the CRC is right"
+        assert str(plain) == str(quick), f"seed {seed}: the walks differ: {plain}, {quick}"
+    return int(counts[0])
+
+
 def _exact(data: bytes) -> ctypes.Array[ctypes.c_char]:
     """A copy with nothing behind it; `bytes` have one byte more than they say."""
     return (ctypes.c_char * len(data)).from_buffer_copy(data)
@@ -124,6 +158,8 @@ def main() -> None:
     seeds, messages = 0, sum(check_alone(first + number, cut) for number in range(12))
     while time.monotonic() < end:
         messages += check(first + seeds) + check_alone(first + seeds)
+        for number in range(50):
+            check_crcs_alone((first + seeds) * 50 + number)
         seeds += 1
     sys.stdout.write(f"seeds {seeds} from {first}, messages {messages}, no difference\n")
 

@@ -44,6 +44,10 @@ class ClientError(Exception):
         self.code = code
 
 
+class RefusedError(ClientError):
+    """The broker did not take a message; it may take it later."""
+
+
 class Delivered(NamedTuple):
     """A chunk of messages as the broker delivers it.
 
@@ -144,11 +148,12 @@ class StreamClient:
         """Publishing ids that were confirmed since; waits so long for the first.
 
         Raises:
-            ClientError: also where the broker refuses a message.
+            RefusedError: the broker refuses a message.
+            ClientError: the connection is no good any more.
         """
         self._poll(seconds, self._confirmed)
         if self._refused:
-            raise ClientError("a message was refused")
+            raise RefusedError("a message was refused")
         found = list(self._confirmed)
         self._confirmed.clear()
         return found

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 #: Of the signatures and structs below; the library must say the same.
-ABI = 4
+ABI = 5
 
 #: Another build of the library, such as one with a sanitizer.
 ENV_LIBRARY = "COLDSTREAM_KERNEL"
@@ -58,6 +58,8 @@ class Check(Structure):
         ("end", c_void_p),
         ("expected", c_void_p),
         ("chunks", c_int64),
+        ("entries", c_void_p),
+        ("simple", c_void_p),
         ("good", c_int64),
         ("crc", c_int64),
     )

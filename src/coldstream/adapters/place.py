@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from coldstream.adapters.forks import own_connections
 from coldstream.adapters.settings import check_table, no_table, resolve_region
 from coldstream.names import CLAIM_TIMEOUT_SECONDS, DEFAULT_PREFIX
 from coldstream.ports import Catalog, Composer, ConsumerOffsets, Heartbeats, ObjectStore, Policies
@@ -215,11 +216,13 @@ def client(
     from botocore.config import Config
 
     session = session or boto3.session.Session()
-    return session.client(
-        service,
-        region_name=(place.region if place else "") or resolve_region(),
-        endpoint_url=(place.endpoint if place else "") or None,
-        config=patience.config().merge(Config(**(options or {}))),
+    return own_connections(
+        session.client(
+            service,
+            region_name=(place.region if place else "") or resolve_region(),
+            endpoint_url=(place.endpoint if place else "") or None,
+            config=patience.config().merge(Config(**(options or {}))),
+        )
     )
 
 

@@ -34,6 +34,7 @@ from obstore.store import S3Store
 
 from coldstream.adapters.absence import telling_absence
 from coldstream.adapters.bodies import check_body
+from coldstream.adapters.forks import check_not_forked, own_connections
 from coldstream.adapters.s3_list import Lister
 from coldstream.adapters.settings import (
     DEFAULT_REGION,
@@ -173,11 +174,17 @@ class S3ObjectStore:
         put_attempts: int = 4,
     ) -> None:
         self._translated = partial(_translated, bucket=bucket)
-        self._store = store or open_store(bucket, region=region, endpoint=endpoint)
+        self._opened = store or open_store(bucket, region=region, endpoint=endpoint)
         self._put_attempts = put_attempts
         self._bucket = bucket
         self._lister: Lister | None = None
         self._lock = threading.Lock()
+
+    @property
+    def _store(self) -> S3Store:
+        """What is asked; raises ForkedError."""
+        check_not_forked()
+        return self._opened
 
     def put(self, key: str, body: Buffer, *, write_id: str, crc: int | None = None) -> None:
         check_body(key, body, crc)
@@ -281,7 +288,7 @@ class S3ObjectStore:
         """What lists this bucket; made when it is first asked, because boto3 takes a while."""
         with self._lock:
             if self._lister is None:
-                self._lister = Lister(client=_boto_client(self._store), bucket=self._bucket)
+                self._lister = Lister(client=_boto_client(self._opened), bucket=self._bucket)
             return self._lister
 
 
@@ -296,7 +303,7 @@ def _boto_client(store: S3Store) -> S3Client:
         value = config.get(name)
         return str(value) if value else None
 
-    return boto3.Session().client(
+    made = boto3.Session().client(
         "s3",
         region_name=said("region"),
         endpoint_url=said("endpoint"),
@@ -310,6 +317,8 @@ def _boto_client(store: S3Store) -> S3Client:
             max_pool_connections=_AT_ONCE,
         ),
     )
+    own_connections(made)
+    return made
 
 
 def _translated(exc: BaseException, key: str, *, bucket: str = "") -> ColdstreamError:

@@ -29,6 +29,8 @@ class Seen:
         store_at: when it is worth asking the store, monotonic seconds; `now` for now.
         stuck: why the manifest does not follow; None if it does.
         settings: of the agent.
+        epoch: of the last chunk that is proved to be committed; 0 if unknown.
+        super_stream: whose partition it is; "" if none or unknown.
     """
 
     now: float
@@ -41,6 +43,8 @@ class Seen:
     store_at: float
     stuck: ColdstreamError | None
     settings: AgentSettings
+    epoch: int = 0
+    super_stream: str = ""
 
 
 # --- what came ---

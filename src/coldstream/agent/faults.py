@@ -33,8 +33,6 @@ from coldstream.errors import (
 )
 from coldstream.manifest.catalog import CatalogItem, StreamState
 
-_TOMBSTONES = (StreamState.DELETING, StreamState.DELETED)
-
 
 class DamagedFileError(CorruptDataError):
     """A segment or index file of the local log is damaged."""
@@ -147,7 +145,7 @@ def check_not_deleted(item: CatalogItem) -> None:
     Raises:
         DeletedStreamError: it has.
     """
-    if item.state not in _TOMBSTONES:
+    if not item.state.is_tombstone:
         return
     if item.state is StreamState.DELETING:
         words = (

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from coldstream.agent import division, due
 from coldstream.agent import step as steps
 from coldstream.agent.committed import CommittedOffsets
-from coldstream.agent.effects import Begun, Effect, Event, Failed, Seen
+from coldstream.agent.effects import Begun, Effect, Event, Failed, Hold, Seen
 from coldstream.agent.faults import explained
 from coldstream.agent.held import Held
 from coldstream.agent.lanes import Lanes
@@ -131,17 +131,20 @@ class StreamFollower:
         if not self.course.vanished:
             self._ask_at = self.committed.refresh(stream, now)
         self.note_end()
+        known = self.committed.known(stream)
         return Seen(
             now=now,
             now_ms=now_ms,
             most=most,
             committed=self.committed.limit(stream),
-            writer=self.committed.known(stream).writer,
+            writer=known.writer,
             oldest_at=self._watermarks.oldest_at,
             unproved_at=self._watermarks.unproved_at,
             store_at=now if self.lanes is None else self.lanes.later(now),
             stuck=self._performer.catch_up.stuck,
             settings=self.settings,
+            epoch=known.epoch,
+            super_stream=known.super_stream,
         )
 
     def _look(self, seen: Seen, jobs: list[Job]) -> None:
@@ -153,8 +156,8 @@ class StreamFollower:
                 for event in self._performer.perform(effect, self.course, seen, jobs):
                     left = [*self._note(seen, event), *left]
             except Exception as exc:  # it is this stream's, and what was cut is uploaded
-                self._note(seen, self._failure(exc, seen.now))
-                break
+                after = self._note(seen, self._failure(exc, seen.now))
+                left = [] if isinstance(effect, Hold) else after
         self.course = steps.placed(self.course, more=self._performer.cutter.remaining)
 
     def _note(self, seen: Seen, event: Event) -> list[Effect]:

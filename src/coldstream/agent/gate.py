@@ -33,16 +33,24 @@ from coldstream.agent.proof import (
     AGAIN_MOST,
     AGAIN_SECONDS,
     Proof,
+    bare,
     failed,
     holds,
+    is_whole,
     newest,
     proved,
     unproved,
 )
-from coldstream.broker.answers import NoMemberError
+from coldstream.broker.answers import LogInError, NoMemberError
 from coldstream.broker.limits import Limits
 from coldstream.broker.management import StreamQueue
-from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError, UnavailableError
+from coldstream.errors import (
+    ColdstreamError,
+    CorruptDataError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from coldstream.manifest.catalog import QueueName
 from coldstream.osiris.chunk import parse_chunk_header
 
@@ -197,7 +205,8 @@ class Gate:
         while True:
             for each in streams:
                 self.refresh(each, self.clock())
-            left = [each for each in streams if not self.limit(each)]
+            # Of one without a message nothing is to be proved, and nothing is the matter with it.
+            left = [each for each in streams if not self.limit(each) and self.known(each).trouble]
             if not left or self.clock() > end:
                 return
             self.pause(_PASS_SECONDS)
@@ -249,38 +258,45 @@ class Gate:
             seen = newest(log)
             if seen is not None and seen == proof.seen and proof.whole:
                 return replace(proof, trouble="")  # nothing has come that could be proved
+            if seen is not None and proof.limit and is_whole(log, proof):
+                return replace(proof, seen=seen, whole=True, trouble="")
             if seen is None or (seen == proof.seen and now < proof.again_at):
                 return proof
             if not proof.writer and proof.limit and now < proof.again_at:
                 return replace(proof, whole=False)  # another node's agent is quicker
+            if not proof.limit and not log.messages_end(0):
+                return bare(proof, seen, now, empty=not log.end())
             return self._proved(log, proof, seen, now)
-        except NoMemberError as exc:
-            return failed(proof, exc.reason, now)
-        except UnavailableError as exc:
-            # Ten thousand streams must not wait for its answer one after the other.
+        except (UnavailableError, LogInError) as exc:
+            # Ten thousand streams must not wait for its answer one after the other, nor log in one
+            # after the other in vain. It may have taken long to say so: the pause is from then on.
             self._silences += 1
             wait = min(_SILENT_MOST, AGAIN_SECONDS * 2 ** min(self._silences - 1, 10))
-            self._silent_until, self._silence = now + wait, exc.reason
+            self._silent_until, self._silence = max(now, self.clock()) + wait, exc.reason
             return replace(proof, trouble=exc.reason, again_at=self._silent_until)
         except ColdstreamError as exc:
             return failed(proof, exc.reason, now)
         except OSError as exc:
             return failed(proof, f"a file cannot be read: {exc.strerror or exc}", now)
 
-    def _proved(self, log: StreamLog, proof: Proof, seen: tuple[int, int], now: float) -> Proof:
-        asked = 0
+    def _proved(self, log: StreamLog, proof: Proof, seen: tuple[int, object], now: float) -> Proof:
+        trouble = ""
         for queue in self._candidates(log.stream, proof):
-            asked += 1
             try:
                 header = self.broker.last_header(queue.vhost, queue.queue)
-            except NotFoundError:
-                continue  # deleted just now, or a name that was never one
+            except LogInError:
+                raise
+            except (NotFoundError, NoMemberError, PermissionDeniedError) as exc:
+                # Deleted just now, or a namesake that is none, or is not here or not for this user.
+                trouble = exc.reason if queue == proof.queue else trouble or exc.reason
+                continue
+            trouble = _UNPROVED
             self._silences, generation = 0, self.broker.generation()
             try:
                 limit = proved(log, header)
             except CorruptDataError:
                 limit = None  # a torn tail, or a file that is rewritten just now
-            if limit is not None:
+            if limit is not None and (proof.queue in (None, queue) or limit > proof.limit):
                 # The rest has come since, or is a tracking chunk, and waits for the next chunk.
                 stuck = proof.failures + 1 if limit == proof.limit else 0
                 wait = min(AGAIN_MOST, AGAIN_SECONDS * 2**stuck)
@@ -299,10 +315,7 @@ class Gate:
                     writer=writer,
                     role_at=role_at,
                 )
-        trouble = "the broker has no such stream" if not asked else _UNPROVED
-        if not asked and self._listing.trouble:
-            trouble = self._listing.trouble
-        return failed(proof, trouble, now)
+        return failed(proof, trouble or self._listing.trouble or _UNTOLD, now)
 
     def _role(self, queue: StreamQueue, proof: Proof, now: float) -> tuple[bool, float]:
         """Whether the writer is here, and when that was asked; what nobody can say stays."""
@@ -321,16 +334,35 @@ class Gate:
     def _candidates(self, stream: str, proof: Proof) -> Iterator[StreamQueue]:
         """Queues to which a directory may belong: the settled one, what was given, what fits."""
         if proof.queue is not None:
+            others, taken = self._namesakes(stream, proof)
+            yield from others
             yield proof.queue
+            yield from taken
             return
         if stream in self.given and self.given[stream].queue:
             yield StreamQueue(self.given[stream].vhost, self.given[stream].queue)
             return
-        for queue in self._listing.queues:
-            if QueueName(self.cluster, queue.vhost, queue.queue).fits(stream):
-                yield queue
+        yield from self._listing.fitting(stream)
+
+    def _namesakes(self, stream: str, proof: Proof) -> tuple[list[StreamQueue], list[StreamQueue]]:
+        """Queues that a directory may belong to in the place of the settled one, once that fails: a
+        namesake may have had the very same chunk when it was settled.
+
+        Those that no other directory is settled on, and those that one is: what such a one has
+        committed proves nothing of this directory, while the settled queue's chunk is in it.
+        """
+        if not proof.failures:
+            return [], []
+        found = [each for each in self._listing.fitting(stream) if each != proof.queue]
+        with self._lock:
+            known = [each.queue for name, each in self._proofs.items() if found and name != stream]
+        return [e for e in found if e not in known], [e for e in found if e in known]
 
 
+_UNTOLD = (
+    "the broker tells of no stream to which the directory can belong: it was deleted, or the user"
+    " may not see its virtual host"
+)
 _UNPROVED = "the broker's last chunk is not in the local files yet, or it has none"
 
 

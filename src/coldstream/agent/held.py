@@ -11,8 +11,9 @@ that was made anew under the same name is another one: identities are compared a
 Between two looks a tail may have been cut off, written anew by another epoch, and removed by
 retention; what is held of it then lies below all that is there, and was never committed. So a held
 file counts only if all of it was known to be committed when it was last there, or if what follows
-it is of the same epoch: an epoch has one writer, whose log only grows. Where one does not count,
-neither do those below it.
+it is of the same epoch: an epoch has one writer, whose log only grows. What follows it is the next
+one that counts, or the oldest that is there, and none of it may reach above where that begins: a
+member that was made anew begins where its writer's log does, perhaps in the middle of what is held.
 """
 
 from __future__ import annotations
@@ -65,13 +66,20 @@ class _Of:
 
     Attributes:
         files: by name.
-        unlinked: bytes of those that the broker has removed.
+        removed: bytes of those that the broker has removed, oldest first.
         lacking: how many are there and not held, because too many files are open.
+        seen: the directory when all that had come was held without a look; None if it never was.
     """
 
     files: dict[str, _Handle] = field(default_factory=dict)
-    unlinked: int = 0
+    removed: dict[str, int] = field(default_factory=dict)
     lacking: int = 0
+    seen: object = None
+
+    @property
+    def unlinked(self) -> int:
+        """Bytes of all that the broker has removed."""
+        return sum(self.removed.values())
 
 
 class Held:
@@ -83,7 +91,8 @@ class Held:
         most: files that may be held.
 
     Where there are not enough files, streams of which an older segment waits are served first:
-    the newest is the last that retention takes.
+    the newest is the last that retention takes. Where removed files take more than the budget, the
+    stream that has most of them lets go first: the others have done nothing.
 
     Attributes:
         lacking: how many files should be held and are not, because too many are open.
@@ -95,14 +104,13 @@ class Held:
         self._held: dict[str, _Of] = {}
         self._lock = Lock()
         self._idle: dict[str, None] = {}  # streams of which only the newest segment is held
-        self._count = 0
+        self._count = self._unlinked = 0
         self.lacking = self.dropped = 0
 
     @property
     def unlinked_bytes(self) -> int:
         """Bytes of held files that the broker has removed: so much of the disk is not free."""
-        with self._lock:
-            return sum(each.unlinked for each in self._held.values())
+        return self._unlinked
 
     def words(self) -> list[str]:
         """What a person should know of files that are not held."""
@@ -118,15 +126,20 @@ class Held:
         """
         with self._lock:
             held = dict(self._held.get(directory.name, _Of()).files)
+            for handle in held.values():
+                handle.users += 1  # others may let go of it meanwhile
         try:
-            there = self._files.names(directory)
-        except FileNotFoundError:
-            if not held:
-                raise
-            return list(held)
-        if not held:
-            return there
-        return [*there, *self._committed(directory, held, _below(held, there), there)]
+            try:
+                there = self._files.names(directory)
+            except FileNotFoundError:
+                if not held:
+                    raise
+                return list(held)
+            return [*there, *self._committed(directory, held, _below(held, there), there)]
+        finally:
+            with self._lock:
+                for handle in held.values():
+                    handle.leave()
 
     def stamp(self, directory: Path, name: str) -> Stamp:
         """As `LogFiles` says, of the files that are there."""
@@ -165,27 +178,30 @@ class Held:
                 index = held.get(names[1])
                 if index is None:
                     return
-                if _epoch_at(index.file, -1) is None:
+                last = _record(index.file, -1)
+                if last is None:
                     continue  # it has no chunk
                 if index.counts is None:
-                    index.counts = index.proved >= above or self._goes_on(directory, index, above)
+                    index.counts = int(last["offset"]) < above and (
+                        index.proved >= above or self._goes_on(directory, last, above)
+                    )
                 if not index.counts:
-                    return
+                    continue  # a tail that was cut off may lie above what was committed
             yield from (name for name in names if name in removed)
             above = first
 
-    def _goes_on(self, directory: Path, below: _Handle, above: int) -> bool:
-        """Whether an index ends in the epoch in which the one of `above` begins.
+    def _goes_on(self, directory: Path, last: np.void, above: int) -> bool:
+        """Whether the last record of an index is of the epoch in which the one of `above` begins.
 
         Raises:
             OSError: nobody can say yet; what is held may not be given up before.
         """
         with self.open(directory, index_name(above)) as file:
-            epoch = _epoch_at(file, 0)
-        if epoch is None:
+            first = _record(file, 0)
+        if first is None:
             name = str(directory / index_name(above))
             raise BlockingIOError(EAGAIN, "nothing is in the oldest segment yet", name)
-        return epoch == _epoch_at(below.file, -1)
+        return bool(first["epoch"] == last["epoch"])
 
     def keep(
         self, directory: Path, segments: Sequence[int], since: int, *, proved: int = 0
@@ -209,6 +225,7 @@ class Held:
             there = set()
         with self._lock:
             held = self._held.setdefault(directory.name, _Of())
+            held.seen = None
             self._drop(held, set(held.files) - set(wanted))
             self._idle.pop(directory.name, None)
             self.lacking -= held.lacking
@@ -219,10 +236,48 @@ class Held:
             self.lacking += held.lacking
             if len(needed) == 1 and held.files:
                 self._idle[directory.name] = None
-            held.unlinked = sum(
-                handle.file.size() for name, handle in held.files.items() if name not in there
-            )
             self._bound(held, there)
+
+    def keep_new(self, directory: Path) -> None:
+        """Hold what has come to a stream, too; nothing goes but what is above the budget.
+
+        While its look waits: retention may take what has come, and what comes next.
+        """
+        try:
+            stamp = self._files.stamp(directory, "")
+            with self._lock:
+                if self._held.get(directory.name, _Of()).seen == stamp.directory:
+                    return  # files that grow are held already
+            there = set(self._files.names(directory))
+        except OSError:
+            return  # the look says why
+        with self._lock:
+            held = self._held.setdefault(directory.name, _Of())
+            self._idle.pop(directory.name, None)
+            self.lacking -= held.lacking
+            held.lacking = 0
+            oldest = min(_numbers(held.files), default=-1)
+            whole = not stamp.fresh
+            for first in sorted(_numbers(there)):
+                for name in (segment_name(first), index_name(first)):
+                    more = first >= oldest and len(held.files) < 2 * _OF_ONE_STREAM
+                    if name in there and (more or name in held.files):
+                        self._hold(held, directory, name, 0, first=True)
+                        whole = whole and (name in held.files or held.lacking > 0)
+            held.seen = stamp.directory if whole else None
+            self.lacking += held.lacking
+            if len(_numbers(held.files)) == 1:
+                self._idle[directory.name] = None
+            self._bound(held, there)
+
+    def doubt(self, directory: Path) -> None:
+        """Take nothing of a stream for committed because it was once: an epoch may have begun.
+
+        What of it is followed by its own epoch counts on.
+        """
+        with self._lock:
+            for handle in self._held.get(directory.name, _Of()).files.values():
+                handle.proved, handle.counts = 0, None
 
     def forget(self, directory: Path) -> None:
         """Hold nothing of a stream any more."""
@@ -272,20 +327,21 @@ class Held:
         return True
 
     def _bound(self, held: _Of, there: Collection[str]) -> None:
-        """Let the oldest removed files of a stream go while all together are above the budget."""
+        """See what the broker has removed of a stream; let files go while all are too much."""
+        self._unlinked -= held.unlinked
         removed = sorted(name for name in held.files if name not in there)
-        others = sum(each.unlinked for each in self._held.values() if each is not held)
-        while removed and others + held.unlinked > self._budget:
-            first = removed[0][:_DIGITS]
-            gone = {name for name in removed if name[:_DIGITS] == first}
-            held.unlinked -= sum(held.files[name].file.size() for name in gone)
-            self._drop(held, gone)
+        held.removed = {name: held.files[name].file.size() for name in removed}
+        self._unlinked += held.unlinked
+        while self._unlinked > self._budget:
+            most = max(self._held.values(), key=lambda each: each.unlinked)
+            first = next(iter(most.removed))[:_DIGITS]
+            self._drop(most, [name for name in most.removed if name[:_DIGITS] == first])
             self.dropped += 1
-            removed = [name for name in removed if name not in gone]
 
     def _drop(self, held: _Of, names: Collection[str]) -> None:
         for name in names:
             held.files.pop(name).leave()
+            self._unlinked -= held.removed.pop(name, 0)
             self._count -= 1
 
     def _used(self, stream: str, name: str) -> _Handle | None:
@@ -326,12 +382,12 @@ def _numbers(names: Collection[str]) -> set[int]:
     }
 
 
-def _epoch_at(index: LogFile, number: int) -> int | None:
-    """Epoch of the first (0) or the last (-1) record of an index; None if it has none."""
+def _record(index: LogFile, number: int) -> np.void | None:
+    """The first (0) or the last (-1) record of an index; None if it has none."""
     size = INDEX_DTYPE.itemsize
     count = (index.size() - INDEX_HEADER_SIZE) // size
     if count <= 0:
         return None
     at = INDEX_HEADER_SIZE + (number % count) * size
     record = index.read(at, size)
-    return int(np.frombuffer(record, INDEX_DTYPE)["epoch"][0]) if len(record) == size else None
+    return np.frombuffer(record, INDEX_DTYPE)[0] if len(record) == size else None

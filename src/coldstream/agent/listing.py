@@ -6,7 +6,7 @@ known. But the first answer is waited for, without which nothing goes on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Protocol
@@ -14,6 +14,7 @@ from typing import Protocol
 from coldstream.broker.limits import Limits
 from coldstream.broker.management import Partition, StreamQueue
 from coldstream.errors import ColdstreamError
+from coldstream.manifest.queue_name import QueueName, kept_in
 
 #: While a directory's queue is not known, the API is asked this often; else now and then, because
 #: what retention keeps may be changed by a policy at any time.
@@ -51,6 +52,7 @@ class Listing:
     queues: Sequence[StreamQueue] = ()
     trouble: str = ""
     _limits: Mapping[tuple[str, str], Limits] = field(default_factory=dict)
+    _kept: Mapping[str, Sequence[StreamQueue]] = field(default_factory=dict)  # by what is kept
     _supers: Mapping[tuple[str, str], Partition] = field(default_factory=dict)
     _listed_at: float = _NEVER
     _supers_at: float = _NEVER
@@ -75,6 +77,16 @@ class Listing:
             self._asking.release()
         return True
 
+    def fitting(self, stream: str) -> Iterator[StreamQueue]:
+        """Queues to which a directory may belong; of ten thousand only a few are compared.
+
+        Args:
+            stream: name of the directory.
+        """
+        for each in self._kept.get(kept_in(stream), ()):
+            if QueueName("", each.vhost, each.queue).fits(stream):
+                yield each
+
     def limits(self, queue: StreamQueue) -> Limits:
         """What local retention keeps of a stream, as far as is known."""
         return self._limits.get((queue.vhost, queue.queue), Limits())
@@ -86,12 +98,16 @@ class Listing:
     def _ask(self, now: float) -> None:
         try:
             self.queues = self.broker.streams()
-            known = self._limits.keys()
+            kept: dict[str, list[StreamQueue]] = {}
+            for each in self.queues:
+                kept.setdefault(QueueName("", each.vhost, each.queue).kept, []).append(each)
+            self._kept, known = kept, self._limits.keys()
             self._limits = {(each.vhost, each.queue): each.limits for each in self.queues}
             # A new stream may be a partition, and its name is told once, when it is claimed.
             if now - self._supers_at >= _SELDOM_SECONDS or self._limits.keys() - known:
                 self._supers_at, self._supers = now, self.broker.super_streams()
         except ColdstreamError as exc:
             self.trouble, self._listed_at = exc.reason, now + _HANGS_SECONDS
+            self._supers_at = _NEVER  # ask again: new partitions are not known
         else:
             self.trouble, self._listed_at = "", now

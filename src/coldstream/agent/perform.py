@@ -184,8 +184,9 @@ class Performer:
     def _open(self, limit: int, course: Course, seen: Seen) -> Event:
         """Anchor and claim the stream."""
         if self.held is not None and not course.vanished:
-            # What a new epoch has cut off must not be taken for what retention has removed.
-            self.held.forget(self.log.directory)
+            # What a new epoch has cut off must not be taken for what retention has removed; but
+            # what that removed while the remote tier did not answer is nowhere else.
+            self.held.doubt(self.log.directory)
             self._hold(course)
         opened = open_stream(
             self.context,

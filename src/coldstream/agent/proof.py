@@ -8,6 +8,7 @@ from coldstream.agent.log import StreamLog
 from coldstream.broker.management import StreamQueue
 from coldstream.errors import CorruptDataError
 from coldstream.osiris.chunk import parse_chunk_header
+from coldstream.osiris.segment import index_name
 
 #: A stream whose proof failed is asked about again after this long, twice as long each time.
 AGAIN_SECONDS, AGAIN_MOST = 0.5, 30.0
@@ -20,7 +21,8 @@ class Proof:
     Attributes:
         limit: everything below is committed; 0 before the first proof.
         queue: that the directory belongs to; None before it is settled.
-        seen: newest segment, and the bytes of its index, at the last look that proved something.
+        seen: newest segment, and what changes with its index, at the last look that proved
+            something.
         whole: whether all that was there then is proved.
         header: of the chunk that proved it.
         generation: of the broker's connections then.
@@ -33,7 +35,7 @@ class Proof:
 
     limit: int = 0
     queue: StreamQueue | None = None
-    seen: tuple[int, int] | None = None
+    seen: tuple[int, object] | None = None
     whole: bool = False
     header: bytes = b""
     generation: int = -1
@@ -86,7 +88,45 @@ def failed(proof: Proof, trouble: str, now: float) -> Proof:
     return replace(proof, failures=proof.failures + 1, again_at=now + wait, trouble=trouble)
 
 
-def newest(log: StreamLog) -> tuple[int, int] | None:
-    """The newest segment and the bytes of its index; None if there is none."""
+def bare(proof: Proof, seen: tuple[int, object], now: float, *, empty: bool) -> Proof:
+    """A proof for a log without any message, of which a broker can deliver nothing.
+
+    It is not asked: it would say so by its silence only, a second for each such stream, while all
+    others wait.
+
+    Args:
+        proof: of the directory, of which nothing is proved.
+        seen: as in `Proof`.
+        now: monotonic seconds.
+        empty: whether it has no tracking chunk either.
+    """
+    wait = now + AGAIN_MOST
+    return replace(proof, seen=seen, whole=empty, failures=0, again_at=wait, trouble="")
+
+
+def newest(log: StreamLog) -> tuple[int, object] | None:
+    """The newest segment and what changes whenever its index does; None if there is none.
+
+    Its size alone does not tell: what a new epoch writes in the place of what was lost may have
+    just as many chunks.
+    """
     segments = log.segments()
-    return (segments[-1], log.index_size(segments[-1])) if segments else None
+    if not segments:
+        return None
+    try:
+        stamp = log.files.stamp(log.directory, index_name(segments[-1])).file
+    except FileNotFoundError:
+        stamp = log.index_size(segments[-1])  # it was removed, and is held
+    return segments[-1], stamp
+
+
+def is_whole(log: StreamLog, proof: Proof) -> bool:
+    """Whether a log ends with the very chunk that proved it, so that there is nothing to prove.
+
+    Raises:
+        OSError: a file vanished meanwhile.
+    """
+    try:
+        return log.end() == proof.limit and proved(log, proof.header) == proof.limit
+    except CorruptDataError:
+        return False  # it is rewritten just now, and looked at again

@@ -26,7 +26,7 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.members import Members
 from coldstream.agent.progress import Progress
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.telling import Teller
+from coldstream.agent.telling import Beats, Teller
 from coldstream.agent.turns import Turns
 from coldstream.agent.upload import BufferPool, Job, Uploaded
 from coldstream.agent.uploads import Uploader
@@ -121,9 +121,7 @@ class Agent:
     _rows: list[Progress] | None = None  # of all these, until one comes or goes
     _pass_at: float = float("-inf")  # when the directories are looked at next
     _report_at: float = float("-inf")
-    _beat_at: float = float("-inf")
-    _teller: Teller | None = None
-    _unheard: list[str] = field(default_factory=list)  # why the last heartbeat did not arrive
+    _beats: Beats | None = None
     _seen: bool = False  # the data directory could be read once
     _silent: set[str] = field(default_factory=set)  # streams that were told to have no offset
 
@@ -172,17 +170,18 @@ class Agent:
             self.context, buffers, self._stop, host.jitter, settings.once, self._lanes
         )
         self.interrupted = True
-        looks, uploads = (
+        looks, uploads, tellers = (
             host.workers(settings.looks, "look"),
             host.workers(settings.uploads, "upload"),
+            host.workers(1, "tell"),
         )
-        with uploads as pool, looks as lookers:
+        with uploads as pool, looks as lookers, tellers as speaker:
             try:
                 while not self._stop.is_set():
                     self._pass()
                     self._look(lookers)
                     self._collect(pool, uploader)
-                    self._beat()
+                    self._beat(speaker)
                     self._tell()
                     if settings.once and not self._turns.busy and self._settled():
                         self.interrupted = False
@@ -202,10 +201,14 @@ class Agent:
         self._lanes.follow(self.settings)
         self.valve.set_rate(self.settings.upload_rate)
         known = set(self._followers)
+        all_wait = len(self._turns.busy) >= _QUEUED * self.settings.looks
         self._discover(now)
         for stream in self._changes.look(list(self._followers), now):
             if stream in known:  # one that has just come has its turn as such
                 self._turns.wake(stream, now)
+            if (all_wait or stream in self._turns.busy) and not self.settings.once:
+                # Its look, or those before it, may wait for a store that hangs.
+                self._held.keep_new(self.data_dir / stream)
 
     def _tell(self) -> None:
         """Report, once a poll: what is said is of all streams, and may not be paid a look."""
@@ -222,19 +225,24 @@ class Agent:
         poll = self.settings.poll_seconds
         return min(poll, 0.1) if self.settings.once else poll
 
-    def _beat(self) -> None:
+    def _beat(self, speaker: Workers) -> None:
         """Say that this agent lives, now and then; where that fails, its silence says so."""
-        now, interval = self.host.monotonic(), self.settings.heartbeat_seconds
         if self.heartbeats is None or self.settings.once:
             return
-        if self._teller is None:
-            self._teller = Teller(self.heartbeats)
-        if now - self._beat_at >= interval:
-            self._beat_at = now
-            rows = [each.progress for each in self._followers.values()]
-            unheard = self._teller.tell(rows, self.settings, self.host.now_ms())
-            self._unheard = [] if unheard is None else [unheard]
-        self.warnings = [*self.warnings, *self._unheard]
+        if self._beats is None:
+            self._beats = Beats(Teller(self.heartbeats), self.host)
+        self._beats.beat(speaker, self.settings, self._all_rows)
+        self.warnings = [*self.warnings, *self._beats.unheard]
+
+    def _all_rows(self) -> list[Progress]:
+        return [*(each.progress for each in self._followers.values()), *self._undecided()]
+
+    def _undecided(self) -> list[Progress]:
+        """Streams in the data directory that wait for a name: rules cannot choose them before.
+
+        They are told of too, because a stream that no agent tells of counts as gone.
+        """
+        return []
 
     def _settled(self) -> bool:
         return all(follower.settled for follower in self._followers.values())

@@ -9,6 +9,8 @@ from pathlib import Path
 from coldstream.agent.directory import Directories
 from coldstream.agent.follower import StreamFollower
 from coldstream.agent.host import ThisMachine
+from coldstream.agent.nameless import Nameless
+from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.selection import TIERED, Selection, Undecided, settings_for
 from coldstream.agent.settings import AgentSettings
@@ -74,6 +76,11 @@ class SteeredAgent(Agent):
     """
 
     steering: Steering
+    _nameless: Nameless = field(init=False)
+
+    def __post_init__(self) -> None:
+        Agent.__post_init__(self)  # slots leave `super()` no class to begin from
+        self._nameless = Nameless(self.committed)
 
     def steer(self) -> None:
         """Let all go on as the steering says by now; for the agent's own thread."""
@@ -81,8 +88,19 @@ class SteeredAgent(Agent):
         for stream, follower in self._followers.items():
             follower.steer(self.steering.settings_of(stream))
 
+    def progress(self) -> list[Progress]:
+        """As `Agent.progress`, and what waits for its name for too long."""
+        return [*Agent.progress(self), *self._nameless.standing()]
+
+    def _discover(self, now: float) -> None:
+        Agent._discover(self, now)
+        self._nameless.look(self.steering.undecided, self.settings, now)
+
+    def _undecided(self) -> list[Progress]:
+        return list(self._nameless.rows.values())
+
     def _follower(self, stream: str) -> StreamFollower:
-        follower = Agent._follower(self, stream)  # slots leave `super()` no class to begin from
+        follower = Agent._follower(self, stream)
         follower.steer(self.steering.settings_of(stream))
         return follower
 

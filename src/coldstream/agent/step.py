@@ -1,8 +1,9 @@
 """What the agent does next with one stream: `step(course, seen, event) -> (course, effects)`, pure.
 
 A look at a stream begins with `Begun`. Whoever performs an effect hands back what came of it as an
-event, and performs what follows from it before the effects that were left; `Failed` ends the look.
-Uploads come back between two looks, as `Landed` and `GivenBack`.
+event, and performs what follows from it before the effects that were left; `Failed` ends the look
+but for what follows from it. Uploads come back between two looks, as `Landed` and `GivenBack`.
+Whatever a stream waits for, its files are held: the broker goes on to remove the oldest.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def _rest(course: Course) -> Next:
     """Finish what was begun while it was this node's turn, and then do nothing."""
     opened = isinstance(course.state, Open)
     if course.flying or (opened and not course.level):
-        return course, (Watch(),)
+        return course, (Watch(), Hold())
     return course, (Rest(), Hold())
 
 
@@ -142,16 +143,29 @@ def _work(course: Course, seen: Seen) -> Next:
     if isinstance(course.error, UnavailableError):
         waits = max(waits, seen.store_at)
     if now < waits and not isinstance(state, Blocked):
-        return course, (Watch(),) if course.claim.epoch and not course.level else ()
+        watches = course.claim.epoch and not course.level
+        return course, (Watch(), Hold()) if watches else (Hold(),)
     if isinstance(state, Blocked) and now >= waits and not seen.settings.once:
         state = Cutting(state.claim, Suspect(state.at))  # perhaps the file was mended
         course = replace(course, state=state)
     if isinstance(state, Open):
-        return _cut(course, seen)
+        if not _is_overtaken(course, seen):
+            return _cut(course, seen)
+        course = _outdated(course)
     if course.flying or isinstance(state, Gone):
-        return course, ()
+        return course, (Hold(),)
     opening = Opening(course.claim, course.suspect)
     return replace(course, state=opening), (OpenStream(course.limit(seen.committed)),)
+
+
+def _is_overtaken(course: Course, seen: Seen) -> bool:
+    """Whether a newer epoch than the claim's has written below the end of the manifest.
+
+    All members have lost what the manifest has from there on. What they write in its place may stay
+    shorter for long, and nothing of it lies where the stream is cut next.
+    """
+    claim = course.claim
+    return seen.epoch > claim.epoch - claim.shift and seen.committed <= course.position
 
 
 def _patient(course: Course, seen: Seen) -> Course:
@@ -255,6 +269,10 @@ def _item_read(course: Course, seen: Seen, item: CatalogItem) -> Next:
         if now - course.reclaimed_at >= seen.settings.rescan_seconds:
             course = _outdated(replace(course, reclaimed_at=now))
         return course, ()
+    lacks_name = seen.super_stream and not item.name.super_stream
+    if lacks_name and now - course.reclaimed_at >= LEVEL_SECONDS:
+        # A super stream is made partition by partition, and bound last: at the claim it was none.
+        return _outdated(replace(course, reclaimed_at=now)), ()
     effects: tuple[Effect, ...] = ()
     if item.next_offset > course.next_offset:
         course = replace(course, next_offset=item.next_offset, moved_at=now)
@@ -277,8 +295,9 @@ def _helped(course: Course, again: int | None) -> Next:
 
 def _failed(course: Course, seen: Seen, event: Failed) -> Next:
     if seen.now < course.until and not isinstance(course.state, Blocked):
-        return replace(course, gave_up=True), ()  # the first fault stays the one that is told
-    return failing(course, event.error, event.again_at), ()
+        # The first fault stays the one that is told.
+        return replace(course, gave_up=True), (Hold(),)
+    return failing(course, event.error, event.again_at), (Hold(),)
 
 
 # --- between two looks ---

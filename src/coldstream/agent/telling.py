@@ -6,9 +6,10 @@ pages a few at each heartbeat, those that have waited longest first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from coldstream.agent.host import Host, Workers
 from coldstream.agent.progress import Progress
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.watermarks import SHORT_HEADROOM
@@ -56,6 +57,7 @@ def heartbeat_of(
         failing=sum(each.error is not None for each in rows),
         racing=sum(left is not None and left < SHORT_HEADROOM for left in lefts),
         pages=pages,
+        lag_ms=max((int(each.marks.lag_seconds * 1000) for each in rows), default=0),
     )
 
 
@@ -102,3 +104,50 @@ class Teller:
             self.heartbeats.tell(WordsPage(node, number, count, now_ms, data))
             self._told.pop(number, None)
             self._told[number] = sums[number]
+
+
+@dataclass(slots=True)
+class Beats:
+    """Says it now and then, in a thread of its own: a table that hangs keeps no stream waiting.
+
+    Args:
+        teller: that says it.
+        host: clocks of the machine.
+
+    Attributes:
+        unheard: why the last heartbeat did not arrive; empty if it did.
+    """
+
+    teller: Teller
+    host: Host
+    unheard: tuple[str, ...] = ()
+    _at: float = float("-inf")
+    _telling: bool = False  # one is on its way
+
+    def beat(
+        self, speaker: Workers, settings: AgentSettings, rows: Callable[[], Sequence[Progress]]
+    ) -> None:
+        """Have it said, if it is time to and nothing is on its way.
+
+        Args:
+            speaker: one thread.
+            settings: of the agent, as they are now.
+            rows: gives all streams that the agent follows.
+        """
+        now = self.host.monotonic()
+        if self._telling or now - self._at < settings.heartbeat_seconds:
+            return
+        self._at, self._telling = now, True
+        try:
+            speaker.submit(self._say, rows(), settings)
+        except Exception as exc:  # no thread, for one
+            self.unheard, self._telling = (f"no heartbeat: {exc!r}",), False
+
+    def _say(self, rows: Sequence[Progress], settings: AgentSettings) -> None:
+        try:
+            why = self.teller.tell(rows, settings, self.host.now_ms())
+            self.unheard = () if why is None else (why,)
+        except Exception as exc:  # a thread's exception is lost otherwise
+            self.unheard = (f"no heartbeat: {exc!r}",)
+        finally:
+            self._telling = False

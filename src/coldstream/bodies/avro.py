@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import Any
 
 import fastavro
+import fastavro.read
 
 from coldstream.bodies.registry import Registry
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
@@ -102,6 +103,11 @@ def parsed(text: str, references: Mapping[str, str] | None = None) -> Any:
         words = f"{type(exc).__name__}: {exc}"[:200]
         raise InvalidInputError(f"this is no Avro schema: {words}") from exc
     _check(made, named, (), {})
+    try:
+        for each in named.values():
+            _set_defaults(each, named)
+    except ValueError as exc:
+        raise InvalidInputError(f"this is no Avro schema: a default has {exc}") from exc
     return made
 
 
@@ -112,9 +118,68 @@ def _plain(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     found = {key: _plain(each) if key in _INSIDE else each for key, each in schema.items()}
-    if found.get("logicalType") != "decimal":
-        found.pop("logicalType", None)
+    if found.pop("logicalType", None) == "decimal" and found.get("type") in ("bytes", "fixed"):
+        digits = (found.get("precision"), found.get("scale", 0))
+        if not all(type(each) is int for each in digits) or not 0 <= digits[1] <= digits[0]:
+            raise ValueError(f"no decimal has a precision and a scale of {digits}"[:200])
+        found["logicalType"] = _DECIMAL
     return found
+
+
+def _exact(data: bytes, writer: Mapping[str, Any] | None, reader: object = None) -> Decimal:
+    """A decimal with all digits that were sent; fastavro's own rounds to its precision.
+
+    Raises:
+        ValueError: it is longer than any number is: digits cost the square of the bytes.
+    """
+    del reader
+    if len(data) > _MAX_DECIMAL:
+        raise ValueError(f"a decimal of {len(data)} bytes; it may have {_MAX_DECIMAL}")
+    unscaled = int.from_bytes(data, "big", signed=True)
+    _, digits, _ = Decimal(unscaled).as_tuple()
+    scale = 0 if writer is None else writer.get("scale", 0)
+    return Decimal((int(unscaled < 0), digits, -scale))
+
+
+#: Our own name of a logical type, so that nobody else's decimals in this process are read so.
+_DECIMAL = "coldstream-decimal"
+#: Bytes of a decimal; a column has 16 at most.
+_MAX_DECIMAL = 1024
+for _kind in ("bytes", "fixed"):
+    fastavro.read.LOGICAL_READERS[f"{_kind}-{_DECIMAL}"] = _exact
+
+
+def _set_defaults(record: Any, named: Mapping[str, Any]) -> None:
+    """Make defaults the values that they stand for: fastavro gives them as the schema's JSON."""
+    for field in record.get("fields", ()):
+        if "default" in field:
+            field["default"] = _default(field["type"], field["default"], named)
+
+
+def _default(schema: Any, value: Any, named: Mapping[str, Any]) -> Any:
+    """A default as it would be read: in JSON each character of text is a byte of bytes."""
+    if isinstance(schema, list):
+        fits = [each for each in schema if (each == "null") == (value is None)]
+        return _default(fits[0], value, named) if fits else value
+    if isinstance(schema, str):
+        schema = named.get(schema, {"type": schema})
+    match schema["type"], value:
+        case "bytes" | "fixed", str():
+            data = value.encode("latin-1", "replace")
+            return _exact(data, schema) if schema.get("logicalType") == _DECIMAL else data
+        case "array", list():
+            return [_default(schema["items"], each, named) for each in value]
+        case "map", dict():
+            return {key: _default(schema["values"], each, named) for key, each in value.items()}
+        case "record" | "error", dict():
+            inside = {each["name"]: each["type"] for each in schema["fields"]}
+            return {
+                key: _default(inside[key], each, named) if key in inside else each
+                for key, each in value.items()
+            }
+        case ((dict() | list()), _):
+            return _default(schema["type"], value, named)
+    return value
 
 
 _INSIDE = frozenset({"type", "fields", "items", "values"})

@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sys
 from collections.abc import Sequence
+from io import StringIO
 
 from coldstream.errors import CorruptDataError
 
 #: The field that has a body of text.
 TEXT_FIELD = "text"
+# Python's own limit is 128 KiB a field, in all of the process; a body has its own limit.
+csv.field_size_limit(sys.maxsize)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
@@ -27,7 +31,8 @@ def csv_body(body: bytes, fields: Sequence[tuple[str, str]]) -> bytes:
     """A body of comma-separated values, quoted as in RFC 4180.
 
     Args:
-        body: one record; its fields may have line ends within quotes.
+        body: one record; its fields may have line ends within quotes. A byte order mark in front
+            of it is none of its first field.
         fields: names and types (text, number or boolean) in order. What is empty is null, and what
             is no number or no boolean stays text, so that it is told as what does not fit.
 
@@ -35,7 +40,9 @@ def csv_body(body: bytes, fields: Sequence[tuple[str, str]]) -> bytes:
         CorruptDataError: it is no UTF-8, not one record, or has other fields.
     """
     try:
-        rows = list(csv.reader(_text(body).splitlines(keepends=True), strict=True))
+        # Not by `splitlines`, which knows more ends of lines than CSV does.
+        lines = StringIO(_text(body).removeprefix("\ufeff"), newline="")
+        rows = list(csv.reader(lines, strict=True))
     except csv.Error as exc:
         raise CorruptDataError(f"the body is no CSV: {exc}") from exc
     if len(rows) != 1:

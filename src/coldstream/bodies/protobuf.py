@@ -27,6 +27,7 @@ from google.protobuf import (
 )
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from coldstream.bodies.registry import Registry, Schema
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
@@ -79,7 +80,9 @@ class ProtobufBodies:
             made.ParseFromString(body)
         except DecodeError as exc:
             raise CorruptDataError(f"the body is no Protobuf of its schema: {exc}") from exc
-        return json.dumps(_object(made), ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(
+            _Fields().all_of(made), ensure_ascii=False, separators=(",", ":")
+        ).encode()
 
     def _written_by(self, schema_id: str, indexes: list[int]) -> Descriptor:
         assert self._registry is not None
@@ -191,26 +194,75 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
     raise CorruptDataError("the message indexes of the body are cut")
 
 
-def _object(message: Message) -> dict[str, Any] | str:
-    """The fields of a message; those without presence always, the others if they are there."""
-    if message.DESCRIPTOR.full_name == TIMESTAMP:
-        try:
-            return str(message.ToJsonString())
-        except ValueError:
-            return str(message)[:100]  # beyond the year 9999: a misfit, and to be seen as such
-    found: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
-        if field.has_presence and not message.HasField(field.name):
-            continue
-        value = getattr(message, field.name)
-        if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            inner = field.message_type.fields_by_name["value"]
-            found[field.name] = {_key(key): _value(inner, value[key]) for key in value}
-        elif _repeated(field):
-            found[field.name] = [_value(field, each) for each in value]
-        else:
-            found[field.name] = _value(field, value)
-    return found
+class _Fields:
+    """The fields of a message, and of those within it, as JSON has them.
+
+    What the schema does not have, or has with another type, is kept by its number behind the names
+    that lead there, `lines.10`: without it a row would show nothing of what a newer publisher says.
+    """
+
+    def __init__(self) -> None:
+        self._unknown: dict[str, list[Any]] = {}
+
+    def all_of(self, message: Message) -> dict[str, Any] | str:
+        """The whole message."""
+        found = self._object(message, "")
+        if isinstance(found, dict):
+            found |= {k: v[0] if len(v) == 1 else v for k, v in self._unknown.items()}
+        return found
+
+    def _object(self, message: Message, path: str) -> dict[str, Any] | str:
+        """Those without presence always, the others if they are there."""
+        if message.DESCRIPTOR.full_name == TIMESTAMP:
+            try:
+                return str(message.ToJsonString())
+            except ValueError:
+                return str(message)[:100]  # beyond the year 9999: a misfit, and to be seen as such
+        found: dict[str, Any] = {}
+        for field in message.DESCRIPTOR.fields:
+            if field.has_presence and not message.HasField(field.name):
+                continue
+            value, inner = getattr(message, field.name), f"{path}{field.name}."
+            if field.message_type is not None and field.message_type.GetOptions().map_entry:
+                kind = field.message_type.fields_by_name["value"]
+                names = field.message_type.fields_by_name["key"]
+                found[field.name] = {
+                    _key(self._value(names, k, inner)): self._value(kind, value[k], inner)
+                    for k in value
+                }
+            elif _repeated(field):
+                found[field.name] = [self._value(field, each, inner) for each in value]
+            else:
+                found[field.name] = self._value(field, value, inner)
+        for each in UnknownFieldSet(message):
+            self._unknown.setdefault(f"{path}{each.field_number}", []).append(_plain(each.data))
+        return found
+
+    def _value(self, field: FieldDescriptor, value: Any, path: str) -> Any:
+        if isinstance(value, Message):
+            return self._object(value, path)
+        if field.enum_type is not None:
+            known: Mapping[int, Any] = field.enum_type.values_by_number
+            return known[value].name if value in known else str(value)
+        if isinstance(value, bytes):
+            if field.type == FieldDescriptor.TYPE_STRING:  # of proto2, which does not look
+                raise CorruptDataError(f"the text {field.name} of the body is no UTF-8")
+            return base64.b64encode(value).decode("ascii")
+        if isinstance(value, float) and not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return value
+
+
+def _plain(data: Any) -> Any:
+    """A value of an unknown type: a number, bytes in base64, or the fields of a group."""
+    if isinstance(data, bytes):
+        return base64.b64encode(data).decode("ascii")
+    if isinstance(data, int):
+        return data
+    found: dict[str, list[Any]] = {}
+    for each in data:
+        found.setdefault(str(each.field_number), []).append(_plain(each.data))
+    return {name: those[0] if len(those) == 1 else those for name, those in found.items()}
 
 
 def _repeated(field: FieldDescriptor) -> bool:
@@ -219,16 +271,3 @@ def _repeated(field: FieldDescriptor) -> bool:
 
 def _key(key: object) -> str:
     return str(key).lower() if isinstance(key, bool) else str(key)
-
-
-def _value(field: FieldDescriptor, value: Any) -> Any:
-    if isinstance(value, Message):
-        return _object(value)
-    if field.enum_type is not None:
-        known: Mapping[int, Any] = field.enum_type.values_by_number
-        return known[value].name if value in known else str(value)
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value

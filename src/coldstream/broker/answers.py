@@ -5,6 +5,7 @@ Both connections to it read answers here: the blocking one of the agent, and the
 
 from __future__ import annotations
 
+import re
 import struct
 
 from coldstream.broker.frames import MAX_FRAME, Code, Fields, Key, binary, frame, string
@@ -12,10 +13,35 @@ from coldstream.errors import NotFoundError, PermissionDeniedError, UnavailableE
 
 #: What is proposed to a broker, seconds.
 HEARTBEAT_SECONDS = 60
+#: A broker before this one keeps the file of every subscription open until the connection ends,
+#: though it was unsubscribed from (rabbitmq-server#6317).
+_CLOSES_FILES_SINCE = (3, 11, 3)
+#: Subscriptions after which a connection to such a broker is to be replaced.
+MOST_FILES = 50
 
 
 class NoMemberError(UnavailableError):
     """This node has no running member of the stream; another one may."""
+
+
+class LogInError(PermissionDeniedError):
+    """The broker does not let the user in, whatever stream is asked for."""
+
+
+def version(text: str) -> tuple[int, int, int]:
+    """The numbers of a broker's version; (0, 0, 0) for what is none."""
+    found = re.match(r"([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?", text)
+    return (0, 0, 0) if found is None else (int(found[1]), int(found[2]), int(found[3] or 0))
+
+
+def worn(text: str, subscriptions: int) -> bool:
+    """Whether a connection has had too many subscriptions and must be replaced.
+
+    Args:
+        text: the broker's version.
+        subscriptions: that were made on it.
+    """
+    return subscriptions >= MOST_FILES and version(text) < _CLOSES_FILES_SINCE
 
 
 def plain(user: str, password: str) -> bytes:
@@ -39,16 +65,21 @@ def checked(fields: Fields, who: str, about: str) -> Fields:
     Raises:
         NotFoundError: there is no such stream, virtual host or offset.
         NoMemberError: this node has no member of the stream.
-        PermissionDeniedError: user, password or rights.
+        LogInError: user or password.
+        PermissionDeniedError: rights.
         UnavailableError: any other code.
     """
     code = fields.number("H")
     if code == Code.OK:
         return fields
     message = f"{who} with code {code} ({about})"
-    if code in (Code.AUTHENTICATION_FAILED, Code.ACCESS_REFUSED):
+    if code == Code.AUTHENTICATION_FAILED:
+        raise LogInError(message)
+    if code == Code.ACCESS_REFUSED:
         raise PermissionDeniedError(message)
-    if code in (Code.NO_STREAM, Code.NO_VHOST, Code.NO_OFFSET):
+    if code == Code.NO_VHOST:
+        raise NotFoundError(f"{message}: there is none, or the user has no rights in it")
+    if code in (Code.NO_STREAM, Code.NO_OFFSET):
         raise NotFoundError(message)
     if code == Code.NOT_AVAILABLE:
         raise NoMemberError(message)

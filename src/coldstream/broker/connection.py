@@ -6,6 +6,7 @@ It asks for one chunk at a time and keeps of it the header only, however large i
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
 from dataclasses import dataclass, field, replace
@@ -108,7 +109,7 @@ class Connection:
 
     def __init__(self, uri: StreamUri, vhost: str, *, seconds: float = 10.0) -> None:
         self._where, self._seconds = str(uri), seconds
-        self._correlation = self._subscription = 0
+        self._correlation = self._subscription = self._subscribed = 0
         self._deadline = time.monotonic() + seconds
         self._sent_at = time.monotonic()
         self.broken = False
@@ -146,6 +147,11 @@ class Connection:
         self.broken = True
         self._socket.close()
 
+    @property
+    def worn(self) -> bool:
+        """Whether the broker holds too many files for it, so that it must be replaced."""
+        return answers.worn(self.properties.get("version", ""), self._subscribed)
+
     def poll(self) -> None:
         """Take what the broker has sent by itself, without waiting; and show that this end lives.
 
@@ -163,12 +169,14 @@ class Connection:
             self._skip(left)
             self._take(key, data)
 
-    def header(self, stream: str, where: OffsetType, offset: int = 0) -> bytes | None:
+    def header(
+        self, stream: str, where: OffsetType, offset: int = 0, *, patience: float = 1.0
+    ) -> bytes | None:
         """The header of the first or last committed chunk of messages that this node has, or of
         that with an offset or the next one behind it; 48 bytes.
 
-        Tracking chunks are never delivered. None if there is no chunk yet, or none came in a
-        second: both look the same.
+        Tracking chunks are never delivered. None if there is no chunk yet, or none came in
+        `patience` seconds: both look the same.
 
         Raises:
             NotFoundError: the node knows no such stream.
@@ -177,10 +185,11 @@ class Connection:
             PermissionDeniedError: the user may not read it.
         """
         self._subscription = (self._subscription + 1) % 256
+        self._subscribed += 1
         body = subscribe(self._subscription, stream, where, offset=offset)
         self._ask(Key.SUBSCRIBE, body, stream=stream)
         try:
-            header = self._await_chunk(self._subscription)
+            header = self._await_chunk(self._subscription, patience)
         finally:
             # What is on its way for this subscription is passed over: the next has another number.
             if not self.broken:
@@ -224,8 +233,8 @@ class Connection:
         fields = self._await(Key.METADATA, self._correlation)
         return answers.placed(fields, stream, self._where)
 
-    def _await_chunk(self, subscription: int) -> bytes | None:
-        self._deadline = time.monotonic() + min(1.0, self._seconds)
+    def _await_chunk(self, subscription: int, patience: float) -> bytes | None:
+        self._deadline = time.monotonic() + min(patience, self._seconds)
         while True:
             try:
                 key, data, left = self._frame()
@@ -326,7 +335,8 @@ class Connection:
                     raise TooLateError from None
                 raise self._gone("stops in a frame") from None
             except OSError as exc:
-                raise self._gone(f"hung up: {exc}") from exc
+                words = refused(exc) if isinstance(exc, ssl.SSLError) else f"hung up: {exc}"
+                raise self._gone(words) from exc
             if not block:
                 raise self._gone("hung up")
             data += block

@@ -21,12 +21,12 @@ from coldstream.errors import (
 )
 from coldstream.names import MAX_NAME
 
-_PATH = (
-    "/api/queues?columns=name,vhost,type,arguments,policy,operator_policy"
-    "&disable_stats=true&enable_queue_totals=true"
-)
+#: Totals are never asked for: each node collects those of its own queues, and the answer silently
+#: leaves out whatever has not come within a second (3.10.8 and 4.3.6).
+_PATH = "/api/queues?columns=name,vhost,type,arguments,policy,operator_policy&disable_stats=true"
 #: By the column of a queue that names one.
 _POLICIES = {"policy": "/api/policies", "operator_policy": "/api/operator-policies"}
+_ONE = "?columns=name&page=1&page_size=1&disable_stats=true"
 _EXCHANGES = "/api/exchanges?columns=name,vhost,arguments"
 _DEFINITIONS = "?columns=vhost,name,definition"
 #: An answer of a hundred thousand queues with long names has fewer bytes.
@@ -68,7 +68,8 @@ class Management:
     Attributes:
         host: name or address.
         port: of the listener.
-        user: name; needs the tag `monitoring`, or `management` to see the queues of its own.
+        user: name; needs the tag `management`, and sees the queues of the virtual hosts that it may
+            enter.
         password: of the user.
         tls: how to trust it; None for http.
         seconds: for an answer.
@@ -126,8 +127,27 @@ class Management:
                 found.append(StreamQueue(vhost, queue, limits))
         return found
 
+    def members(self, vhost: str, queue: str) -> list[str]:
+        """Nodes that have a member of a stream, also those that do not run just now.
+
+        Raises:
+            NotFoundError: there is no such stream.
+            UnavailableError: the node does not say: 3.10.8 knows it from what the writer's node
+                tells every 5 s. Or as `streams`.
+            InvalidInputError, PermissionDeniedError: as `streams`.
+        """
+        where = f"/api/queues/{quote(vhost, safe='')}/{quote(queue, safe='')}?columns=members"
+        told = self.get(where)
+        members = told.get("members") if isinstance(told, dict) else None
+        if not isinstance(members, list) or not members:
+            raise UnavailableError(f"{self._where} does not say which members {queue!r} has")
+        return [str(each) for each in members]
+
     def sees_all(self) -> bool:
-        """Whether the user sees the queues of all virtual hosts: has the tag for it.
+        """Whether the user sees the queues of all virtual hosts.
+
+        An administrator does. Who has the tag `monitoring` is told of every virtual host, and of
+        queues in those only in which he has rights (3.10.8 and 4.3.6); others are told of neither.
 
         Raises:
             UnavailableError, InvalidInputError, PermissionDeniedError: as `streams`.
@@ -135,9 +155,42 @@ class Management:
         told = self.get("/api/whoami")
         tags = told.get("tags") if isinstance(told, dict) else None
         words = tags.split(",") if isinstance(tags, str) else tags
-        return isinstance(words, list) and not {"monitoring", "administrator"}.isdisjoint(
-            word for word in words if isinstance(word, str)
-        )
+        if not isinstance(words, list):
+            return False
+        return "administrator" in words or ("monitoring" in words and not self.closed_vhosts())
+
+    def knows_all(self) -> bool:
+        """Whether the node has most of its cluster beside it, and has always had.
+
+        One that was cut off from the others does not know the queues that were made there: while it
+        is alone, and on 3.10.8 also later, until an operator starts one side of the partition anew.
+
+        Raises:
+            UnavailableError, InvalidInputError, PermissionDeniedError: as `streams`.
+        """
+        rows = self.get("/api/nodes?columns=name,running,partitions")
+        nodes = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        running = sum(row.get("running") is True for row in nodes)
+        return 2 * running > len(nodes) and not any(row.get("partitions") for row in nodes)
+
+    def closed_vhosts(self) -> list[str]:
+        """Virtual hosts that the user is told of, but not of the queues in them.
+
+        Raises:
+            UnavailableError, InvalidInputError, PermissionDeniedError: as `streams`.
+        """
+        rows = self.get("/api/vhosts?columns=name")
+        if not isinstance(rows, list):
+            raise UnavailableError(f"{self._where} does not answer as a broker does")
+        names = [row["name"] for row in rows if isinstance(row, dict) and "name" in row]
+        return [each for each in names if not self._may_list(str(each))]
+
+    def _may_list(self, vhost: str) -> bool:
+        try:
+            self.get(f"/api/queues/{quote(vhost, safe='')}{_ONE}")
+        except (PermissionDeniedError, NotFoundError):
+            return False  # 3.10.8 refuses; 4.3.6 answers as if there were no such virtual host
+        return True
 
     def super_streams(self) -> dict[tuple[str, str], Partition]:
         """What of which super stream each partition is, by (virtual host, queue).

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import Lock
 
 from coldstream.broker.connection import Connection, StreamUri
 from coldstream.broker.frames import OffsetType
 from coldstream.broker.management import Management, Partition, StreamQueue
-from coldstream.errors import NotFoundError, UnavailableError
+from coldstream.errors import ColdstreamError, NotFoundError, UnavailableError
 from coldstream.osiris.chunk import parse_chunk_header
 
 
@@ -33,14 +34,16 @@ class Node:
         """As `Connection.header`, of the last chunk."""
         return self._header(vhost, queue, OffsetType.LAST)
 
-    def first_header(self, vhost: str, queue: str) -> bytes | None:
+    def first_header(self, vhost: str, queue: str, *, patience: float = 1.0) -> bytes | None:
         """As `Connection.header`, of the first chunk."""
-        return self._header(vhost, queue, OffsetType.FIRST)
+        return self._header(vhost, queue, OffsetType.FIRST, patience)
 
-    def _header(self, vhost: str, queue: str, where: OffsetType) -> bytes | None:
+    def _header(
+        self, vhost: str, queue: str, where: OffsetType, patience: float = 1.0
+    ) -> bytes | None:
         connection = self._connection(vhost)
         try:
-            return connection.header(queue, where)
+            return connection.header(queue, where, patience=patience)
         finally:
             self._drop_if_broken(vhost, connection)
 
@@ -55,14 +58,29 @@ class Node:
     def members(self, vhost: str, queue: str) -> list[Node]:
         """Every member of a stream, this node among them, to be asked as the same user.
 
+        The stream port tells only of those that run just now; management says how many there are.
+
         Raises:
-            As `Connection.members`.
+            UnavailableError: a member cannot be asked, or the number of members is unknown.
+            As `Connection.members` and `Management.members`.
         """
+        if self.management is None:
+            raise UnavailableError(
+                f"the members of {queue!r} are not all known, the stream port leaves out those that"
+                " do not run: give --management-uri, or --last-copy if this node has the only copy"
+            )
         connection = self._connection(vhost)
         try:
             found = connection.members(queue)
         finally:
             self._drop_if_broken(vhost, connection)
+        count = len(self.management.members(vhost, queue))
+        if len(set(found)) < count:
+            raise UnavailableError(
+                f"only {len(set(found))} of the {count} members of {queue!r} can be asked: the"
+                " others do not run, or nodes advertise one address; start them, or take them"
+                " out of the stream's members"
+            )
         return [Node(self.uri.at(host, port), seconds=self.seconds) for host, port in found]
 
     def keep_up(self) -> None:
@@ -92,10 +110,22 @@ class Node:
 
     def _connection(self, vhost: str) -> Connection:
         found = self._connections.get(vhost)
-        if found is None:
-            found = Connection(self.uri, vhost, seconds=self.seconds)
-            self._connections[vhost] = found
-        return found
+        if found is not None and not found.worn:
+            return found
+        try:
+            made = Connection(self.uri, vhost, seconds=self.seconds)
+        except ColdstreamError:
+            if found is None:
+                raise
+            return found  # worn, but perhaps it works: a broker takes so many connections only
+        self._connections[vhost] = made
+        if found is not None:
+            # If it has lived until the new one was made, no broker has come or gone in between.
+            with suppress(UnavailableError):
+                found.poll()
+            self._broken += found.broken
+            found.close()
+        return made
 
     def _drop_if_broken(self, vhost: str, connection: Connection) -> None:
         if connection.broken:
@@ -109,32 +139,43 @@ class StreamMembers:
     """What every member of a stream still has, asked over their stream ports.
 
     Args:
-        node: of this agent; not the one of another thread.
-        seconds: for an answer of each member.
+        node: of this agent, and of nobody else; threads may ask, one after the other.
+        patience: seconds for each member to begin to deliver.
     """
 
     node: Node
+    patience: float = 10.0
+    _asking: Lock = field(default_factory=Lock)
 
     def earliest(self, vhost: str, queue: str) -> int | None:
-        """The lowest offset at which a chunk of messages begins on any member; None if none has
-        one.
+        """The lowest offset at which a chunk of messages begins on any member; None without any.
 
         A member whose oldest chunk is a tracking chunk is taken to begin at the chunk of messages
         behind it: there is no message in between.
 
+        One that delivers nothing may have nothing yet, or a slow disk and the only copy: nobody can
+        tell. A new one has something as soon as it has copied the first chunk.
+
         Raises:
-            UnavailableError: a member does not answer, or nobody knows who the members are.
+            UnavailableError: a member does not answer or delivers nothing, or nobody knows who the
+                members are.
             NotFoundError: there is no such stream.
             PermissionDeniedError: the user may not read it.
         """
         found: list[int] = []
-        for member in self.node.members(vhost, queue):
+        with self._asking:
+            members = self.node.members(vhost, queue)
+        for member in members:
             try:
-                header = member.first_header(vhost, queue)
+                header = member.first_header(vhost, queue, patience=self.patience)
             except NotFoundError as exc:
                 raise UnavailableError(exc.reason) from exc  # it was a member a moment ago
             finally:
                 member.close()
-            if header is not None:
-                found.append(parse_chunk_header(header).chunk_id)
+            if header is None:
+                raise UnavailableError(
+                    f"the member of {queue!r} at {member.uri} has delivered nothing for"
+                    f" {self.patience:g} s: it may be slow, or have no message yet"
+                )
+            found.append(parse_chunk_header(header).chunk_id)
         return min(found, default=None)

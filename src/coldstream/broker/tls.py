@@ -80,6 +80,11 @@ def refused(error: OSError) -> str:
     """Why a connection with TLS failed, in words of who runs the agent."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"has a certificate that is not trusted: {error.verify_message}"
-    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+    reason = error.reason if isinstance(error, ssl.SSLError) else ""
+    if reason == "WRONG_VERSION_NUMBER":
         return "does not speak TLS at this port"
+    if reason == "TLSV13_ALERT_CERTIFICATE_REQUIRED":
+        return "wants a certificate of its clients, and there is none to show"
+    if reason == "SSLV3_ALERT_HANDSHAKE_FAILURE":
+        return "breaks off the handshake: perhaps it wants a certificate of its clients"
     return f"does not answer: {error}"

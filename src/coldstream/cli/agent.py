@@ -128,7 +128,7 @@ def _tell_end(service: Service, progress: list[Progress]) -> None:
         ColdstreamError: the first one that stopped a stream, of one run.
     """
     worker, options, log = service.worker, service.setup.options, service.log
-    service.progress.end(progress, worker.warnings)
+    service.progress.end(progress, service.warnings())
     if worker.skipped:
         log.info("skipped", f"left alone, no stream's name: {', '.join(sorted(worker.skipped))}")
     if options.as_json:
@@ -228,12 +228,14 @@ def _members(options: AgentOptions, gate: Gate) -> Members | None:
     """The members of every stream; None where the operator says that this is the last copy."""
     from coldstream.agent.members import MembersOf
     from coldstream.broker.connection import StreamUri
+    from coldstream.broker.management import Management
     from coldstream.broker.node import Node, StreamMembers
 
     if options.last_copy:
         return None
+    management = Management.parse(options.management_uri) if options.management_uri else None
     # A connection of its own: the gate has another thread.
-    members = StreamMembers(Node(StreamUri.parse(options.stream_uri)))
+    members = StreamMembers(Node(StreamUri.parse(options.stream_uri), management))
     return MembersOf(members.earliest, gate.names)
 
 

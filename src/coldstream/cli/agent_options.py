@@ -66,7 +66,9 @@ class AgentOptions:
         typer.Option(
             envvar=ENV_MANAGEMENT_URI,
             help="Management API of the broker, http://USER:PASSWORD@HOST:PORT, which says what the"
-            " streams are called; --names may say it instead.",
+            " streams are called (--names may say it instead) and which members they have: without"
+            " it a range is given up, and a stream begun of which retention has taken the"
+            " beginning, with --last-copy only.",
         ),
     ] = ""
     once: Annotated[

@@ -96,7 +96,7 @@ class Service:
         totals = Totals.of(rows)
         failing = f", {totals.failing} failing" if totals.failing else ""
         self._turn(f"{totals}{failing}", rows)
-        self.progress.show(rows, self._warnings())
+        self.progress.show(rows, self.warnings())
 
     def _turn(self, status: str, rows: list[Progress]) -> None:
         """The loop has gone round once."""
@@ -111,7 +111,7 @@ class Service:
         self.manager.alive()
         self.manager.status(status)
 
-    def _warnings(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Those of the agent, and which streams wait for their names."""
         steering = self.worker.steering
         warnings = [*self.worker.warnings]

@@ -109,14 +109,20 @@ class _Looked:
         from coldstream.usecases.stragglers import sweep_stragglers
 
         context, deleter = read_only(remote)
-        if item_of(context.catalog, self._stream).state is StreamState.DELETED:
-            stragglers = sweep_stragglers(context, deleter, self._stream, dry_run=True)
-            self._add(stragglers)
-            for count in stragglers.found.values():  # a tombstone is all the proof they need
-                self._provable["objects"] += count.objects
-                self._provable["bytes"] += count.bytes
-            return
         begin, cursor = now_ms(), None
+        if item_of(context.catalog, self._stream).state is StreamState.DELETED:
+            self._add(
+                sweep_stragglers(
+                    context,
+                    deleter,
+                    self._stream,
+                    grace_ms=grace_ms,
+                    run_ms=begin,
+                    now_ms=begin,
+                    dry_run=True,
+                )
+            )
+            return
         while True:
             done = step(
                 context,

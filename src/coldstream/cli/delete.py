@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import ENV_MANAGEMENT_URI, ENV_UNDELETE_SECONDS, execution_name
 from coldstream.plans.delete import reason as tombstone_reason
 from coldstream.ports import ExecutionStatus, Workflows
+from coldstream.quantities import parse_duration
 from coldstream.remote.resolve import item_of, resolve
 
 if TYPE_CHECKING:
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
     from coldstream.plans.policy import PolicySet
 
 DEFAULT_UNDELETE_SECONDS = 7 * 86_400
-_MAX_UNDELETE_SECONDS = 365 * 86_400
+#: As the stack has it: no execution that waits, and then sweeps, takes more than a year.
+MAX_UNDELETE_SECONDS = 364 * 86_400
 _COLUMNS = ("stream", "state", "undelete_until", "fragments", "bytes", "execution")
 _LOOKS = 5  # one a second
-_TOMBSTONES = (StreamState.DELETING, StreamState.DELETED)
 
 
 class HeldError(ConflictError):
@@ -73,7 +75,8 @@ def delete(
         typer.Option(
             envvar=ENV_MANAGEMENT_URI,
             help="With --gone: management API of a broker of the cluster,"
-            " http://USER:PASSWORD@HOST:PORT; the user needs the tag monitoring.",
+            " http://USER:PASSWORD@HOST:PORT; the user is an administrator, or has the tag"
+            " monitoring and may enter every virtual host.",
         ),
     ] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -81,9 +84,9 @@ def delete(
         int,
         duration_option(
             "--undelete",
-            "How long it can be had back; no object goes before.",
+            "How long it can be had back; no object goes before. At most what the stack has.",
             default="7d",
-            most=_MAX_UNDELETE_SECONDS,
+            most=MAX_UNDELETE_SECONDS,
             envvar=ENV_UNDELETE_SECONDS,
         ),
     ] = DEFAULT_UNDELETE_SECONDS,
@@ -100,6 +103,9 @@ def delete(
     refused. Given again for a stream whose deletion was begun, it starts the machine again if that
     does not run; only then --workflows is needed.
 
+    No object goes within a day (the stack's grace time) after the machine began, however short the
+    undelete time; so long an `undelete` is possible.
+
     With --gone it deletes every stream for whose directory the broker has no queue, of which no
     agent tells, and to which nothing was written for a while. Streams under legal hold stay, and
     so does the directory of a queue that was declared again: delete that one by its name.
@@ -110,6 +116,7 @@ def delete(
     """
     if gone is (stream is not None):
         raise InvalidInputError("give one stream, or --gone for all that the broker has no more")
+    _refuse_longer(undelete)
     remote = where.connect()
     if stream is None:
         _delete_gone(remote, management_uri, older_than, undelete, yes, dry_run, as_json)
@@ -117,7 +124,7 @@ def delete(
     item = item_of(remote.catalog, resolve(remote.catalog, stream))
     policies, rules_revision = remote.policies.load()
     execution = None
-    if item.state in _TOMBSTONES:
+    if item.state.is_tombstone:
         note(f"{item.stream} {deletion(item)}")
         execution = _restarted(item, workflow.connect_workflows(workflows), dry_run=dry_run)
     else:
@@ -129,6 +136,21 @@ def delete(
             _confirm(item, yes=yes)
             item = _deleted(remote, item, policies, rules_revision, undelete)
     _print([_row(item, execution)], as_json=as_json, one=True)
+
+
+def _refuse_longer(undelete: int) -> None:
+    """See that the stack's machine waits for so many seconds, where anybody has said for how many.
+
+    Raises:
+        InvalidInputError: it gives up before.
+    """
+    said = os.environ.get(ENV_UNDELETE_SECONDS)
+    longest = parse_duration(said) if said else undelete
+    if undelete > longest:
+        raise InvalidInputError(
+            f"the stack's machine waits for {longest} s at most ({ENV_UNDELETE_SECONDS}), not"
+            f" {undelete}: raise the setting undelete-seconds and deploy first"
+        )
 
 
 def _deleted(

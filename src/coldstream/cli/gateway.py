@@ -7,7 +7,8 @@ import os
 import secrets
 import signal
 import sys
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -20,6 +21,7 @@ from coldstream.cli.options import Where, with_options
 from coldstream.errors import ColdstreamError, InvalidInputError
 
 if TYPE_CHECKING:
+    import ssl
     from concurrent.futures import Executor
 
     from coldstream.adapters.place import Remote
@@ -98,8 +100,9 @@ async def _run(options: GatewayOptions, remote: Remote, log: AgentLog) -> None:
         pool = ThreadPoolExecutor(_BLOCKING_THREADS, thread_name_prefix="coldstream-gateway")
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
         site = _site(options, remote, log, pool, stack)
-        if options.users is not None:
-            loop.add_signal_handler(signal.SIGHUP, lambda: _reload(options, site, log, manager))
+        tls = options.tls()
+        # With nothing to read again, too: it would end what does not take it.
+        loop.add_signal_handler(signal.SIGHUP, lambda: _reload(options, site, tls, log, manager))
         await site.streams.names.refresh()  # a table that is not there is told at once
         if options.metrics_port is not None:
             pages = serving(
@@ -108,7 +111,7 @@ async def _run(options: GatewayOptions, remote: Remote, log: AgentLog) -> None:
             port = stack.enter_context(pages)
             _say(log, f"metrics at http://{options.metrics_address}:{port}/metrics")
         server = Server(site, options.connections)
-        async with server.listening(options.host, options.port, options.tls()) as port:
+        async with server.listening(options.host, options.port, tls) as port:
             _say(log, f"listening at {options.host}:{port}")
             manager.ready()
             await _until(end, site, manager)
@@ -181,16 +184,33 @@ def _site(
     )
 
 
-def _reload(options: GatewayOptions, site: Site, log: AgentLog, manager: Manager) -> None:
+def _reload(
+    options: GatewayOptions,
+    site: Site,
+    tls: ssl.SSLContext | None,
+    log: AgentLog,
+    manager: Manager,
+) -> None:
+    """Read the files again; one that is broken changes nothing."""
     manager.reloading()
+    if options.users is not None:
+        with _telling(log, "the old users stay"):
+            site.replace_users(options.load_user_file())
+            _say(log, "the users file was read again")
+    if tls is not None:
+        with _telling(log, "the old certificate stays"):
+            options.renew(tls)
+            _say(log, "certificate and key were read again, for clients that come")
+    manager.ready()
+
+
+@contextmanager
+def _telling(log: AgentLog, words: str) -> Iterator[None]:
     try:
-        site.users = options.load_users()
+        yield
     except InvalidInputError as exc:
         with suppress(OSError):
-            log.error(InvalidInputError(f"the old users stay: {exc.reason}", key=exc.key), "reload")
-    else:
-        _say(log, "the users file was read again")
-    manager.ready()
+            log.error(InvalidInputError(f"{words}: {exc.reason}", key=exc.key), "reload")
 
 
 def _say(log: AgentLog, words: str) -> None:

@@ -17,10 +17,13 @@ from coldstream.names import ENV_MANAGEMENT_URI, ENV_STREAM_URI
 from coldstream.read_policy import ReadPolicy
 
 if TYPE_CHECKING:
-    from coldstream.gateway.users import Users
+    from coldstream.gateway.users import FileUsers, Users
 
 _MIB = 2**20
 _ENV = "COLDSTREAM_GATEWAY_"
+
+#: Bytes of a key that are looked at.
+_MAX_PEM = 64 * 2**10
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,8 @@ class GatewayOptions:
             envvar=ENV_STREAM_URI,
             help="Stream port of the broker, rabbitmq-stream://USER:PASSWORD@HOST:PORT, or"
             " rabbitmq-stream+tls://, for what is not in the remote tier yet. The user needs the"
-            " right to read the streams. History only without it.",
+            " right to read the streams, and with RabbitMQ 3.10 to write them, if consumers store"
+            " offsets. History only without it.",
         ),
     ] = ""
     management_uri: Annotated[
@@ -75,7 +79,10 @@ class GatewayOptions:
     ] = None
     tls_cert: Annotated[
         Path | None,
-        typer.Option(envvar=f"{_ENV}TLS_CERT", help="Certificate (PEM, with its chain)."),
+        typer.Option(
+            envvar=f"{_ENV}TLS_CERT",
+            help="Certificate (PEM, with its chain). It and its key are read again at SIGHUP.",
+        ),
     ] = None
     tls_key: Annotated[
         Path | None, typer.Option(envvar=f"{_ENV}TLS_KEY", help="Key of the certificate (PEM).")
@@ -177,11 +184,17 @@ class GatewayOptions:
         """
         from coldstream.broker.management import Management
         from coldstream.gateway.broker_users import BrokerUsers
-        from coldstream.gateway.users import read_users
 
         if self.users is not None:
-            return read_users(self.users)
+            return self.load_user_file()
         return BrokerUsers(Management.parse(self.management_uri))
+
+    def load_user_file(self) -> FileUsers:
+        """Those of `--users`, which is given; raises as `load_users`."""
+        from coldstream.gateway.users import read_users
+
+        assert self.users is not None
+        return read_users(self.users)
 
     def tls(self) -> ssl.SSLContext | None:
         """What clients are shown; None without a certificate.
@@ -193,13 +206,41 @@ class GatewayOptions:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
-            context.load_cert_chain(self.tls_cert, self.tls_key)
+            context.load_cert_chain(self.tls_cert, self.tls_key, password="")
         except OSError as exc:
-            raise InvalidInputError(
-                f"--tls-cert and --tls-key cannot be used: {exc.strerror or exc}",
-                key=str(self.tls_cert),
-            ) from exc
+            words = f"--tls-cert and --tls-key cannot be used: {exc.strerror or exc}"
+            if _has_passphrase(self.tls_key):
+                words = f"--tls-key {self.tls_key} has a passphrase, which nobody can give here"
+            raise InvalidInputError(words, key=str(self.tls_cert)) from exc
         return context
+
+    def renew(self, context: ssl.SSLContext) -> None:
+        """Have `context`, which `tls` made, show the certificate as its files are now.
+
+        Who is connected goes on under the old one.
+
+        Raises:
+            InvalidInputError: as `tls`; the old one stays.
+        """
+        fresh = self.tls()
+
+        def show(client: ssl.SSLObject, name: str | None, old: ssl.SSLContext) -> None:
+            del name, old  # it is called without a name, too
+            if fresh is not None:
+                client.context = fresh
+
+        # In place of loading into `context`: of two files that are just being replaced, one might
+        # be taken and the other not.
+        context.sni_callback = show
+
+
+def _has_passphrase(key: Path) -> bool:
+    """Whether a PEM file says so of its key: in its type (PKCS 8), or in a header before it."""
+    try:
+        with key.open("rb") as file:
+            return b"ENCRYPTED" in file.read(_MAX_PEM)
+    except OSError:
+        return False
 
 
 def _check_listed(directory: Path) -> None:

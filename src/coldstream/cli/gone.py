@@ -27,7 +27,8 @@ class NotThisBrokerError(ConflictError):
     exit_code = ExitCode.FAILED
     why = "no evidence"
     remedy = (
-        "give the management API of a node of this very cluster, as a user with the tag monitoring"
+        "give the management API of a node of this very cluster, as an administrator, or as a user"
+        " with the tag monitoring who may enter every virtual host"
     )
 
 
@@ -89,12 +90,17 @@ def _queues(management: Management) -> list[QueueName]:
     """All streams of a broker.
 
     Raises:
-        NotThisBrokerError: the user does not see all of them.
+        NotThisBrokerError: the user does not see all of them, or the broker may not.
     """
     if not management.sees_all():
         raise NotThisBrokerError(
             f"the user {management.user!r} does not see all virtual hosts of the broker, so what is"
             " not on its list may be there"
+        )
+    if not management.knows_all():
+        raise NotThisBrokerError(
+            f"the broker at {management.host}:{management.port} has no majority of its cluster's"
+            " nodes beside it, or was parted from some: what is not on its list may be on theirs"
         )
     return [QueueName("", each.vhost, each.queue) for each in management.streams()]
 

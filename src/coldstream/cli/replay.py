@@ -228,9 +228,13 @@ def _show(done: Replayed, first: int, target: str, *, as_json: bool) -> None:
             }
         )
         return
-    if done.found:
-        note(f"went on behind publishing id {done.found}, the last that the broker had")
-    note(
-        f"{target} has all messages up to offset {done.next_offset - 1}; sent were"
-        f" {many(done.messages, 'message')} of {size(done.bytes)}"
-    )
+    have = f"all messages up to offset {done.next_offset - 1}"
+    if done.found > first:
+        # Whether it was this replay that has left the id there, only who runs it can know.
+        note(
+            f"went on behind publishing id {done.found}, the last that the broker had of this"
+            f" publisher: offsets {first} to {done.found - 1} are taken to be there. If its name"
+            " was used for something else, or by a replay that began later, they are not"
+        )
+        have = f"what follows, up to offset {done.next_offset - 1}"
+    note(f"{target} has {have}; sent were {many(done.messages, 'message')} of {size(done.bytes)}")

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 
 import coldstream_kernel as kernel
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+_PROBE = [np.empty(1, np.uint8)]
+#: What Python counts where only its pool's list knows an array.
+_NOBODY = sys.getrefcount(_PROBE[0])
+#: Arrays of one name: so many batches are under way at once, where who has them is done in turn.
+_KEPT = 4
 
 
 class Pool:
@@ -16,23 +23,29 @@ class Pool:
     Args:
         most: arrays above this size are not kept, so that one large message does not hold on to its
             memory for ever, bytes.
-        reuse: the same memory every time; otherwise fresh memory, which the batch keeps alive.
+        reuse: the same memory every time; otherwise only what no batch holds any more.
     """
 
     def __init__(self, most: int, *, reuse: bool) -> None:
         self._most = most
         self._reuse = reuse
-        self._arrays: dict[str, NDArray[np.uint8]] = {}
+        self._arrays: dict[str, list[NDArray[np.uint8]]] = {}
 
     def take(self, name: str, size: int) -> NDArray[np.uint8]:
         """Bytes of any content."""
-        if not self._reuse or size > self._most:
+        if size > self._most:
             return np.empty(size, np.uint8)
-        known = self._arrays.get(name)
-        if known is None or len(known) < size:
-            known = np.empty(max(size, 64), np.uint8)
-            self._arrays[name] = known
-        return known[:size]
+        known = self._arrays.setdefault(name, [])
+        for number in range(len(known)):
+            # What Arrow has of an array keeps a view of it, whose base is the array.
+            if self._reuse or sys.getrefcount(known[number]) == _NOBODY:
+                if len(known[number]) < size:
+                    known[number] = np.empty(size, np.uint8)
+                return known[number][:size]
+        made = np.empty(max(size, 64), np.uint8)
+        known.append(made)
+        del known[:-_KEPT]  # who holds the oldest has held it longest, and may go on
+        return made[:size]
 
     def zeros(self, name: str, size: int) -> NDArray[np.uint8]:
         """Bytes that are zero."""

@@ -70,8 +70,8 @@ class Decoder:
         selection: columns.
         batch_bytes: bytes of messages in a batch, about; one message always fits.
         batch_rows: the most rows in a batch.
-        reuse: a batch is overwritten when the next one is asked for. Otherwise each has memory of
-            its own.
+        reuse: a batch is overwritten when the next one is asked for. Otherwise its memory is used
+            again when nobody holds it any more.
         origin: stream of the rows.
     """
 
@@ -105,6 +105,9 @@ class Decoder:
             selection, batch_bytes=batch_bytes, batch_rows=batch_rows, reuse=reuse
         )
         self._batch = _Batch()
+        self._given: tuple[_Batch, NDArray[np.int64]] | None = None
+        #: Of all messages in batches so far.
+        self.bytes = 0
 
     def decode(
         self,
@@ -134,7 +137,30 @@ class Decoder:
     def flush(self) -> Iterator[pa.RecordBatch]:
         """What is left over, if anything."""
         if self._batch.rows:
-            yield self._finished()
+            yield from self._full()
+
+    def raw(self, offsets: pa.Array) -> pa.Array:
+        """The bytes of some messages of the last batch, before the next is asked for.
+
+        For who wants those of a few rows only: as a column they are a copy of everything.
+
+        Args:
+            offsets: of the messages; the selection has the column `offset` and some of messages.
+
+        Returns:
+            Null where the batch has no such message, or one that cannot be read.
+        """
+        found: list[bytes | None] = [None] * len(offsets)
+        if self._given is not None:
+            batch, known = self._given
+            rows = np.searchsorted(known, offsets.to_numpy())
+            for number, row in enumerate(rows.tolist()):
+                if row == batch.rows or known[row] != offsets[number].as_py():
+                    continue
+                if batch.reason(row) is None:
+                    address, length = int(self._messages[row]), int(self._lengths[row])
+                    found[number] = ctypes.string_at(address, length)
+        return pa.array(found, pa.binary())
 
     def unreadable(self, damage: CorruptRange, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Rows for offsets that nobody can read: an offset, a time and an error.
@@ -187,7 +213,7 @@ class Decoder:
                 number, done = number + whole, 0
             if whole < len(counts):
                 done += int(taken[whole])
-                yield self._finished()
+                yield from self._full()
 
     # Columns of messages.
 
@@ -219,13 +245,13 @@ class Decoder:
             if status == kernel.END:
                 break
             if status == kernel.FULL:
-                yield self._finished()
+                yield from self._full()
             elif status == kernel.SUB_BATCH:
                 yield from self._sub_batch(chunks, walk)
             else:
                 yield from self._damaged(chunks, walk)
         if self._batch.kept_bytes > _MAX_KEPT:
-            yield self._finished()
+            yield from self._full()
 
     def _walk(self, walk: kernel.Walk, memory: memoryview) -> tuple[int, NDArray[np.int64] | None]:
         """Let the kernel find messages.
@@ -292,7 +318,7 @@ class Decoder:
                 self._add_to_one(chunks, number, int(rows[0]), before + max(done, first))
             if status != kernel.FULL:
                 break
-            yield self._finished()
+            yield from self._full()
         if status == kernel.END and inner.stopped == len(inflated):
             walk.position = position
             walk.entry += 1
@@ -310,7 +336,7 @@ class Decoder:
         while record < last:
             room = self._batch_rows - self._batch.rows
             if not room:
-                yield self._finished()
+                yield from self._full()
                 continue
             taken = min(room, last - record)
             begin = self._batch.rows
@@ -335,8 +361,17 @@ class Decoder:
         counts, begins = np.array([[rows], [begin]], np.int64)
         self._add(chunks, number, counts, begins)
 
-    def _finished(self) -> pa.RecordBatch:
+    def _full(self) -> Iterator[pa.RecordBatch]:
+        """What waits, as a batch; its messages stay where they are until the next is asked for."""
         batch, self._batch = self._batch, _Batch()
+        made = self._made(batch)
+        self.bytes += batch.bytes
+        if not self._of_chunk and "offset" in self._selection:
+            self._given = batch, made.column("offset").to_numpy()
+        yield made
+        self._given = None
+
+    def _made(self, batch: _Batch) -> pa.RecordBatch:
         made = chunk_columns(self._selection, batch.runs, batch.rows, self._origin)
         if not self._of_chunk:
             made |= self._assembler.columns(

@@ -110,6 +110,8 @@ class Replay:
     sleep: Callable[[float], None] = time.sleep
     _done: Replayed = field(default_factory=lambda: Replayed(0))
     _due: float = 0.0
+    _epoch: int = 0  # of the manifest that has all that is to be sent
+    _sent: int = 0  # offset behind what was sent last
 
     def run(self) -> Replayed:
         """Publish all that the target does not have, and wait until it is confirmed.
@@ -117,11 +119,13 @@ class Replay:
         Raises:
             OtherHistoryError: the target has publishing ids that this stream cannot have given.
             LostRangeError: offsets are lost, unless they are to be passed over.
+            HistoryChangedError: a claim has cut off what was sent before.
             InvalidInputError: a message is larger than the target takes.
             UnavailableError: the broker does not come back.
             As `StreamReader.chunks` and `connect`.
         """
         self._done = Replayed(self.start)
+        self._epoch = self.reader.snapshot().root.epoch
         pauses = iter(_PAUSES)
         while True:
             before = self._done.next_offset
@@ -164,6 +168,13 @@ class Replay:
 
     def _rows(self, start: int) -> Iterator[Row]:
         read = self.reader.begin(Offset(start), Offset(max(start, self.end)))
+        cut = read.ledger.ceiling(self._epoch)
+        if cut < self._sent:
+            raise HistoryChangedError(
+                f"offsets from {cut} on have been cut off since they were sent",
+                stream=self.reader.stream,
+                offset=cut,
+            )
         if read.position > start:  # retention has taken it since
             self._gap(Gap(start, min(read.position, self.end), GapReason.RETENTION))
         end = read.end
@@ -205,6 +216,7 @@ class Replay:
             ),
         )
         self._keep_to_the_rate(publisher, batch.messages)
+        self._sent = max(self._sent, last.number)
         publisher.publish([(row.number, row.entry) for row in batch.rows])
         self._done.messages += batch.messages
         self._done.bytes += batch.size

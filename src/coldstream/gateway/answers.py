@@ -39,12 +39,23 @@ VERSIONS = (
     (Key.DELETE_SUPER_STREAM, 1, 1),
     (Key.RESOLVE_OFFSET, 1, 1),
 )
+#: What follows the code of a refusal, where anything does: as a broker has it, and clients read it.
+_NOTHING = {
+    Key.QUERY_OFFSET: struct.pack(">Q", 0),
+    Key.QUERY_PUBLISHER_SEQUENCE: struct.pack(">Q", 0),
+    Key.PARTITIONS: struct.pack(">i", 0),
+    Key.ROUTE: struct.pack(">i", 0),
+    Key.STREAM_STATS: struct.pack(">i", 0),
+    Key.RESOLVE_OFFSET: struct.pack(">HQ", OffsetType.OFFSET, 0),
+}
 _DELIVER = struct.Struct(">IHHB")
 _DELIVER_V2 = struct.Struct(">IHHBQ")
 
 
 def response(key: Key, correlation: int, code: Code = Code.OK, more: bytes = b"") -> bytes:
     """A response, with what follows its code."""
+    if code != Code.OK:
+        more = _NOTHING.get(key, b"")
     return frame(key, struct.pack(">IH", correlation, code) + more, response=True)
 
 

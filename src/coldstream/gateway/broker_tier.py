@@ -9,10 +9,16 @@ from typing import TypeVar
 
 from coldstream.broker.connection import StreamUri
 from coldstream.broker.frames import Fields, Key, OffsetType, string
-from coldstream.errors import NotFoundError, UnavailableError
+from coldstream.errors import (
+    ColdstreamError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from coldstream.gateway.feed import Fed, Feed
 from coldstream.gateway.parcel import Parcel
 from coldstream.gateway.upstream import Upstream
+from coldstream.names import MAX_NAME
 from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
 
 T = TypeVar("T")
@@ -36,7 +42,8 @@ class BrokerTier:
     seconds: float = 10.0
     _asking: dict[_Place, Upstream] = field(default_factory=dict)
     _attempts: dict[_Place, asyncio.Task[Upstream]] = field(default_factory=dict)
-    _made: int = 0  # connections so far
+    _retiring: set[asyncio.Task[None]] = field(default_factory=set)
+    _made: int = 0  # connections so far, but for those that took the place of one that lived
 
     async def exists(self, vhost: str, stream: str) -> bool:
         """Whether there is such a stream.
@@ -44,6 +51,8 @@ class BrokerTier:
         Raises:
             UnavailableError, PermissionDeniedError: nobody can say.
         """
+        if len(stream.encode()) > MAX_NAME:
+            return False
         try:
             return await (await self._ask_at(self.uri, vhost)).exists(stream)
         except NotFoundError:
@@ -138,12 +147,20 @@ class BrokerTier:
         finally:
             await connection.close()
 
-    async def asked(self, vhost: str) -> Upstream:
-        """A connection for questions, to the node of the URI."""
-        return await self._ask_at(self.uri, vhost)
+    async def store_offset(self, vhost: str, reference: str, stream: str, offset: int) -> None:
+        """Have the broker remember an offset; it does not say whether it does.
+
+        Raises:
+            InvalidInputError: no broker takes such a reference.
+            UnavailableError, PermissionDeniedError, NotFoundError: it cannot be asked.
+        """
+        _check_name(reference, "a consumer")
+        connection = await self._ask_at(self.uri, vhost)
+        await connection.store_offset(reference, stream, offset)
 
     async def query_offset(self, vhost: str, reference: str, stream: str) -> int | None:
-        """The offset that a consumer has stored; None if it has none."""
+        """The offset that a consumer has stored; None if it has none. Raises as `store_offset`."""
+        _check_name(reference, "a consumer")
         connection = await self._ask_at(self.uri, vhost)
         try:
             fields = await connection.ask(
@@ -158,15 +175,19 @@ class BrokerTier:
 
         Raises:
             NotFoundError: there is no such super stream.
+            InvalidInputError: no broker has such a name.
         """
+        for each in words:
+            _check_name(each, "a super stream, or of a key,")
         connection = await self._ask_at(self.uri, vhost)
         body = b"".join(string(each) for each in words)
         return (await connection.ask(key, body, about=words[-1])).array(Fields.string)
 
     async def close(self) -> None:
         """Leave."""
-        for attempt in list(self._attempts.values()):
-            attempt.cancel()
+        for task in (*self._attempts.values(), *self._retiring):
+            task.cancel()
+        await asyncio.gather(*self._retiring, return_exceptions=True)
         for connection in list(self._asking.values()):
             await connection.close()
         self._asking.clear()
@@ -223,7 +244,7 @@ class BrokerTier:
         """
         place = vhost, uri.host, uri.port
         found = self._asking.get(place)
-        if found is not None and not found.broken:
+        if found is not None and not found.broken and not found.worn:
             return found
         attempt = self._attempts.get(place)
         if attempt is None:
@@ -233,15 +254,34 @@ class BrokerTier:
         return await asyncio.shield(attempt)
 
     async def _connected(self, uri: StreamUri, vhost: str, place: _Place) -> Upstream:
-        old = self._asking.pop(place, None)
-        if old is not None:
-            await old.close()
-        made = await Upstream.connect(uri, vhost, seconds=self.seconds)
+        old = self._asking.get(place)
+        if old is not None and old.broken:
+            await self._asking.pop(place).close()
+        try:
+            made = await Upstream.connect(uri, vhost, seconds=self.seconds)
+        except ColdstreamError:
+            if old is None or old.broken:
+                raise
+            return old  # worn, but it works: the broker may have all the connections that it takes
         self._asking[place] = made
-        self._made += 1
+        self._made += old is None or bool(old.broken)
+        if old is not None:
+            retiring = asyncio.create_task(old.retire())
+            self._retiring.add(retiring)
+            retiring.add_done_callback(self._retiring.discard)
         return made
 
     def _attempted(self, place: _Place, done: asyncio.Task[Upstream]) -> None:
         del self._attempts[place]
         if not done.cancelled():
             done.exception()  # it is no news if nobody waits for it any more
+
+
+def _check_name(name: str, whose: str) -> None:
+    """See that a broker can have such a name; some hang up on all of us for one that is too long.
+
+    Raises:
+        InvalidInputError: it cannot.
+    """
+    if len(name.encode()) > MAX_NAME:
+        raise InvalidInputError(f"the name of {whose} has more than {MAX_NAME} bytes")

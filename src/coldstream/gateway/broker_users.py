@@ -1,4 +1,6 @@
-"""Users and rights as the broker has them, asked of its management API for each login.
+"""Users and rights as the broker has them, asked of its management API.
+
+At each login, and now and then of those who are connected: what changes there holds for them, too.
 
 The broker's own word on a user is his password's hash and, for each virtual host, the pattern of
 what he may read. Whoever asks for those needs the tag `administrator`.
@@ -6,8 +8,8 @@ what he may read. Whoever asks for those needs the tag `administrator`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -23,9 +25,15 @@ _MAX_NAME = 255
 
 @dataclass(frozen=True, slots=True)
 class BrokerRights:
-    """The patterns of what may be read, by virtual host. As the broker's, they match anywhere."""
+    """The patterns of what may be read. As the broker's, they match anywhere.
+
+    Attributes:
+        read: by virtual host.
+        password: of the user, as it is stored.
+    """
 
     read: Mapping[str, str]
+    password: str = field(default="", repr=False)
 
     def may_enter(self, vhost: str) -> bool:
         """Where the user has any rights."""
@@ -54,30 +62,34 @@ class BrokerUsers:
 
     def log_in(self, user: str, password: str) -> Rights | None:
         """As `Users` says; two requests."""
+        return self._found(user, lambda stored: passwords.holds(stored, password))
+
+    def known(self, user: str) -> Rights | None:
+        """As `Users` says; two requests."""
+        return self._found(user, lambda _: True)
+
+    def _found(self, user: str, wanted: Callable[[str], bool]) -> Rights | None:
         if not 0 < len(user) <= _MAX_NAME:
             return None
         path = f"/api/users/{quote(user, safe='')}"
         try:
-            told = self.management.get(path)
-            if not _knows(told, password):
+            stored = _password(self.management.get(path))
+            if not stored or not wanted(stored):
                 return None
             rows = self.management.get(f"{path}/permissions")
         except NotFoundError:
             return None
         if not isinstance(rows, list):
             raise UnavailableError("the management API does not answer as a broker does")
-        return BrokerRights(
-            {
-                str(row.get("vhost")): str(row.get("read", ""))
-                for row in rows
-                if isinstance(row, dict)
-            }
-        )
+        read = {
+            str(row.get("vhost")): str(row.get("read", "")) for row in rows if isinstance(row, dict)
+        }
+        return BrokerRights(read, stored)
 
 
-def _knows(told: Any, password: str) -> bool:
+def _password(told: Any) -> str:
+    """The stored password of a user; "" if he has none that could be checked."""
     if not isinstance(told, dict):
-        return False
+        return ""
     algorithm, secret = str(told.get("hashing_algorithm")), str(told.get("password_hash"))
-    stored = passwords.of_broker(algorithm, secret)
-    return bool(stored) and passwords.holds(stored, password)
+    return passwords.of_broker(algorithm, secret)

@@ -40,6 +40,8 @@ from coldstream.gateway.session import (
     Session,
 )
 from coldstream.gateway.site import Site
+from coldstream.gateway.stores import Stores
+from coldstream.gateway.users import Rights
 
 #: Who has not opened a virtual host within this time is hung up on.
 LOGIN_SECONDS = 15.0
@@ -75,20 +77,23 @@ class Connection:
         self._inbox, self._outbox = Inbox(), outbox_of(writer)
         self._session = Session(version=site.version)
         self._bookmarks = Bookmarks(site.offsets, self._lost)
-        here = site.advertised(_local(writer))
+        here = site.advertised((writer.get_extra_info("sockname") or ("127.0.0.1", 0))[:2])
         self._lookups = Lookups(site, self._session, *here, self._bookmarks)
         self._deliveries: dict[int, tuple[Delivery, asyncio.Task[None]]] = {}
         self._loop = asyncio.get_running_loop()
         self._written_at = self._loop.time()
         self._untaken = 0
-        self._storing: asyncio.Task[None] | None = None
+        self._stores = Stores(self._store)
         self._cut_short = False
+        self._shut = ""  # why the client is hung up on before its next frame
+        self._wait: asyncio.Timeout | None = None  # for that
         self._open_by = self._loop.time() + LOGIN_SECONDS
         self.peer = str((writer.get_extra_info("peername") or ("?",))[0])
 
     async def serve(self) -> None:
         """Until the client leaves, breaks the protocol, or falls silent."""
         beat = asyncio.create_task(self._beat())
+        self._site.guests.add(self)
         try:
             while await self._serve_one():
                 pass
@@ -100,11 +105,12 @@ class Connection:
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # clients come and go
         except TimeoutError:
-            self._site.say(f"{self.peer} has fallen silent")
+            self._site.say(f"{self.peer} {self._shut or 'has fallen silent'}")
         except asyncio.CancelledError:
             self._cut_short = True  # the gateway ends
             raise
         finally:
+            self._site.guests.discard(self)
             beat.cancel()
             await self._leave()
 
@@ -128,15 +134,17 @@ class Connection:
         until = self._loop.time() + seconds if seconds else None
         if session.phase is not Phase.OPEN:
             until = self._open_by
-        while (frame := self._inbox.next(session.max_frame)) is None:
-            async with asyncio.timeout_at(until):
+        while not self._shut:
+            if (frame := self._inbox.next(session.max_frame)) is not None:
+                return frame
+            async with asyncio.timeout_at(until) as self._wait:
                 block = await self._reader.read(_BLOCK)
             if not block:
                 raise ConnectionResetError("the client has hung up")
             self._inbox.put(block)
             if len(block) == _BLOCK:
                 await asyncio.sleep(0)  # more has come already, and others have their turn
-        return frame
+        raise TimeoutError
 
     async def _act(self, action: Action) -> bool:
         match action:
@@ -165,17 +173,18 @@ class Connection:
         if isinstance(request, Subscribe):
             return await self._subscribe(request)
         if isinstance(request, Store):
-            self._storing = asyncio.create_task(self._store(request))
-            await asyncio.shield(self._storing)  # the end of the gateway waits for it
+            await self._stores.put(request)
             return None
         if isinstance(request, Request):
+            if request.key is Key.QUERY_OFFSET:
+                await self._stores.settled()  # it may be about one of them
             return Send(await self._answered(request, lambda: self._lookups.answer(request)))
         return None
 
     async def _log_in(self, request: Authenticate) -> Action:
         site = self._site
         try:
-            rights = await site.log_in(request.user, request.password)
+            rights = await site.log_in(request.user, request.password, self._waits)
         except ColdstreamError as error:
             site.say(f"{self.peer} cannot log in: {error}")
             return Send(answers.response(request.key, request.correlation, Code.INTERNAL_ERROR))
@@ -188,6 +197,9 @@ class Connection:
         self._session.logged_in(request.user, rights)
         answer = answers.response(request.key, request.correlation)
         return Send(answer + answers.tune(HEARTBEAT_SECONDS))
+
+    def _waits(self) -> bool:
+        return self._loop.time() < self._open_by and not self._reader.at_eof()
 
     def _enter(self, request: Named) -> Action:
         rights = self._session.rights
@@ -221,7 +233,9 @@ class Connection:
             return answers.response(request.key, request.correlation)
 
         answer = await self._answered(request, begin)
-        if delivery is not None:
+        if delivery is not None and not self._may_read(delivery):  # any more
+            answer = answers.response(request.key, request.correlation, Code.ACCESS_REFUSED)
+        elif delivery is not None:
             self._session.subscriptions[request.subscription] = request.stream
             # The response goes first: no chunk may come before it.
             self._answer(answer)
@@ -232,6 +246,35 @@ class Connection:
             return None
         return Send(answer)
 
+    def _may_read(self, delivery: Delivery) -> bool:
+        return self._session.may_read(delivery.stream.vhost, delivery.stream.name)
+
+    @property
+    def user(self) -> str:
+        """As `Guest` says."""
+        return self._session.user
+
+    @property
+    def rights(self) -> Rights | None:
+        """As `Guest` says."""
+        return self._session.rights
+
+    def changed(self, rights: Rights | None) -> None:
+        """As `Guest` says: what may not be read any more ends now."""
+        self._session.changed(rights)
+        if rights is None:
+            self._shut = f"is hung up on: {self.user[:100]!r} would have to log in anew"
+            for _, task in self._deliveries.values():
+                task.cancel()
+            if self._wait is not None and not self._wait.expired():
+                with contextlib.suppress(RuntimeError):  # it waits for no frame just now
+                    self._wait.reschedule(self._loop.time())
+            return
+        for subscription, (delivery, _) in list(self._deliveries.items()):
+            if subscription in self._deliveries and not self._may_read(delivery):
+                error = PermissionDeniedError("the user may not read it any more")
+                self._ended(subscription, error.located(stream=delivery.stream.name))
+
     async def _answered(self, request: Request, answer: Callable[[], Awaitable[bytes]]) -> bytes:
         """An answer, or the code that says why there is none."""
         try:
@@ -239,7 +282,7 @@ class Connection:
         except PermissionDeniedError:
             code = Code.ACCESS_REFUSED
         except NotFoundError:
-            code = Code.NO_OFFSET if request.key is Key.QUERY_OFFSET else Code.NO_STREAM
+            code = Code.NO_STREAM
         except ColdstreamError as error:
             code = Code.NOT_AVAILABLE
             self._site.say(f"{request.key.name} of {self.peer} is not answered: {error}")
@@ -257,21 +300,22 @@ class Connection:
         self._site.say(f"an offset of {self.peer} is not stored: {error}")
 
     def _ended(self, subscription: int, error: ColdstreamError) -> None:
-        """A subscription has ended by itself: the client is told that the stream is gone."""
-        stream = self._session.subscriptions.pop(subscription, None)
-        self._deliveries.pop(subscription, None)
-        self._site.metrics.subscriptions -= 1
-        self._site.metrics.ended += 1
+        """One has ended by itself: the client is told that the stream is gone, so all of it end."""
+        if subscription not in self._session.subscriptions:
+            return  # the client itself ends it just now
         self._site.say(f"a subscription of {self.peer} has ended: {error}")
         self._site.streams.names.forget()
-        if stream is not None:
-            gone = isinstance(error, NotFoundError) and error.key is None
-            code = Code.NO_STREAM if gone else Code.NOT_AVAILABLE
-            self._answer(answers.gone(stream, code))
+        stream, those = self._session.lost(subscription)
+        for _, task in (self._deliveries.pop(each) for each in those if each in self._deliveries):
+            self._site.metrics.subscriptions -= 1
+            self._site.metrics.ended += 1
+            if task is not asyncio.current_task():
+                task.cancel()
+        gone = isinstance(error, NotFoundError) and error.key is None
+        self._answer(answers.gone(stream, Code.NO_STREAM if gone else Code.NOT_AVAILABLE))
 
     async def _stop(self, subscription: int) -> None:
-        found = self._deliveries.pop(subscription, None)
-        if found is None:
+        if (found := self._deliveries.pop(subscription, None)) is None:
             return
         found[1].cancel()
         await asyncio.gather(found[1], return_exceptions=True)
@@ -329,11 +373,11 @@ class Connection:
         now = self._loop.time()
         try:
             async with asyncio.timeout_at(now + LEAVE_SECONDS / 2):
-                if self._storing is not None:
-                    await self._storing
+                await self._stores.settled()
                 if self._cut_short:
                     await self._last_stores()
         except TimeoutError:
+            self._stores.cancel()
             self._lost(UnavailableError("the last one is not looked at in time"))
         finally:
             await self._bookmarks.close(now + LEAVE_SECONDS)
@@ -354,8 +398,3 @@ class Connection:
                 action = self._session.decide(parse(data))
                 if isinstance(action, Perform) and isinstance(action.request, Store):
                     await self._store(action.request)
-
-
-def _local(writer: asyncio.StreamWriter) -> tuple[str, int]:
-    name = writer.get_extra_info("sockname") or ("127.0.0.1", 0)
-    return str(name[0]), int(name[1])

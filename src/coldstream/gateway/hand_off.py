@@ -9,6 +9,7 @@ will declare them lost. A read never goes over them before one of these is certa
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
 
 class Verdict(Enum):
@@ -33,21 +34,49 @@ def verdict(due: int, chunk_id: int, next_offset: int) -> Verdict | None:
     return Verdict.DELIVER if chunk_id <= due else None
 
 
-def same_log(last: tuple[int, int] | None, found: tuple[int, int] | None) -> bool:
+class Mark(NamedTuple):
+    """What tells a chunk from that of another log at the same place.
+
+    A queue that is declared anew begins at offset 0 and epoch 1 again, and where each chunk has one
+    message, every id is there again, too. But it was written later.
+
+    Attributes:
+        chunk_id: offset of its first message.
+        epoch: of its writer.
+        timestamp: ms; of the manifest's last chunk the greatest that it may have. None if nobody
+            can say.
+    """
+
+    chunk_id: int
+    epoch: int
+    timestamp: int | None
+
+
+def same_log(last: Mark | None, found: Mark | None) -> bool:
     """Whether a log can be the one whose beginning the manifest has.
 
-    The same id and epoch of a chunk mean the same history below it (Raft's log matching). A queue
-    that was deleted and declared anew has the name of the old one, and another log; so has a broker
-    that has lost what was committed.
+    The same id and epoch of a chunk mean the same history below it (Raft's log matching), as long
+    as it is one log. A queue that was deleted and declared anew has the name of the old one, and
+    another log; so has a broker that has lost what was committed.
 
     Args:
-        last: id and epoch of the last chunk of the manifest; None if it has none.
-        found: id and epoch of the chunk of messages that the log gives for that id; None if none.
+        last: the last chunk of the manifest; None if it has none.
+        found: the chunk of messages that the log gives for that id; None if none.
     """
     if last is None or found is None:
         return True  # nothing says otherwise
-    # A chunk above it: retention has taken that one, or it holds tracking data.
-    return found[0] > last[0] or found == last
+    if found.chunk_id > last.chunk_id:
+        return True  # retention has taken that one, or it holds tracking data
+    return has(found, last)
+
+
+def has(found: Mark, last: Mark) -> bool:
+    """Whether a log that gives `found` for an id has the chunk `last` of that id."""
+    if found[:2] != last[:2]:
+        return False
+    if found.timestamp is None or last.timestamp is None:
+        return True
+    return found.timestamp <= last.timestamp
 
 
 def across(due: int, local_first: int | None, remote_next: int) -> Verdict:

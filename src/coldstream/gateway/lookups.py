@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _FILTER = "filter."
 _MATCH_UNFILTERED = "match-unfiltered"
+#: Streams of one request for which the table and the broker are asked at the same time.
+_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +63,30 @@ class Lookups:
         """The frame that answers a request.
 
         Raises:
-            NotFoundError: there is no such stream, or no such offset.
+            NotFoundError: there is no such stream.
             PermissionDeniedError: the client may not read it.
             UnavailableError, CorruptDataError: nobody can say just now.
         """
         match request:
             case Metadata(_, correlation, names):
-                codes = {name: await self._code(name) for name in dict.fromkeys(names)}
-                return answers.metadata(correlation, self.host, self.port, codes)
+                unique = list(dict.fromkeys(names))
+                # Many at once: a broker that stands still is waited for once. Not all: a client may
+                # ask for a hundred thousand, and others use the same threads and connections.
+                among = asyncio.Semaphore(_AT_ONCE)
+                codes = await asyncio.gather(*(self._code_among(among, each) for each in unique))
+                told = dict(zip(unique, codes, strict=True))
+                return answers.metadata(correlation, self.host, self.port, told)
             case Resolve(_, correlation, stream, spec):
                 found = await self._readable(stream)
-                return answers.resolved(correlation, await found.locate(spec))
+                position = await found.locate(spec)
+                return answers.resolved(correlation, await found.chunk_of(position))
             case Named(Key.STREAM_STATS, correlation, stream):
                 return answers.statistics(correlation, await self._statistics(stream))
             case Named(Key.QUERY_OFFSET, correlation, stream, reference):
-                return answers.stored_offset(correlation, await self._stored(reference, stream))
+                found_offset = await self._stored(reference, stream)
+                if found_offset is None:
+                    return answers.response(Key.QUERY_OFFSET, correlation, Code.NO_OFFSET)
+                return answers.stored_offset(correlation, found_offset)
             case Named(Key.PARTITIONS | Key.ROUTE as key, correlation, name, routing_key):
                 words = (routing_key, name) if key is Key.ROUTE else (name,)
                 return await self._partitions(key, correlation, words)
@@ -90,12 +102,12 @@ class Lookups:
         stream = await self._readable(request.stream)
         await self.bookmarks.store(stream, request.reference, request.offset)
 
-    async def _stored(self, reference: str, name: str) -> int:
-        stream = await self._readable(name)
-        found = await self.bookmarks.query(stream, reference)
-        if found is None:
-            raise NotFoundError("no offset is stored", stream=name)
-        return found
+    async def _stored(self, reference: str, name: str) -> int | None:
+        return await self.bookmarks.query(await self._readable(name), reference)
+
+    async def _code_among(self, among: asyncio.Semaphore, name: str) -> Code:
+        async with among:
+            return await self._code(name)
 
     async def _code(self, name: str) -> Code:
         """What Metadata says of a stream; rights are looked at when it is read, as by a broker."""
@@ -146,7 +158,13 @@ class Lookups:
         broker = self.site.streams.broker
         if broker is None:
             raise NotFoundError("super streams are known to a broker only", stream=words[-1])
-        return answers.names(key, correlation, await broker.names(self.session.vhost, key, *words))
+        vhost = self.session.vhost
+        found = await broker.names(vhost, key, *words)
+        # The broker answers what the gateway's own user may know. Part of it would be a super
+        # stream that misses some, so it is all or nothing.
+        if not all(self.session.may_read(vhost, each) for each in found):
+            raise PermissionDeniedError("the user may not read all its streams", stream=words[-1])
+        return answers.names(key, correlation, found)
 
 
 def wanted(properties: Mapping[str, str]) -> Wanted:

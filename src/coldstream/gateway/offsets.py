@@ -70,17 +70,18 @@ class Bookmarks:
     _task: asyncio.Task[None] | None = None
     _firsts: dict[str, int] = field(default_factory=dict)  # of streams, as last seen
     _asking: asyncio.Task[None] | None = None
+    _proved: set[tuple[str, str, str]] = field(default_factory=set)  # that the broker keeps
 
     async def store(self, stream: TieredStream, reference: str, offset: int) -> None:
         """Remember an offset; neither broker nor gateway says anything of it.
 
         Raises:
-            PermissionDeniedError: nobody keeps offsets here.
+            PermissionDeniedError: nobody keeps offsets here, or the broker does not take it.
+            InvalidInputError: a reference that none can be.
             UnavailableError, NotFoundError: the broker does not answer.
         """
         if self.offsets.broker is not None:
-            connection = await self.offsets.broker.asked(stream.vhost)
-            await connection.store_offset(reference, stream.name, offset)
+            await self._pass_on(self.offsets.broker, stream, reference, offset)
             return
         if self.offsets.table is None or stream.remote is None:
             raise PermissionDeniedError(
@@ -90,7 +91,7 @@ class Bookmarks:
             )
         key = stream.remote.reader.stream, reference
         if key not in self._waiting and len(self._waiting) >= _MOST:
-            await self._write_to_the_end()
+            await self._write_to_the_end(last=True)
         # What is below the stream's begin may make room for others. It need not be exact, and no
         # offset waits for it: it is written though S3 does not answer.
         self._waiting[key] = offset, self._firsts.get(key[0], 0)
@@ -98,6 +99,32 @@ class Bookmarks:
             self._asking = asyncio.create_task(self._ask_first(stream.remote))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._later())
+
+    async def _pass_on(
+        self, broker: BrokerTier, stream: TieredStream, reference: str, offset: int
+    ) -> None:
+        """Have the broker store an offset; the first one of a reference is looked for there.
+
+        A broker says nothing of one that it drops, and some drop those of who may only read.
+        """
+        place = stream.vhost, reference, stream.name
+        if place in self._proved:
+            await broker.store_offset(*place, offset)
+            return
+        before = await broker.query_offset(*place)
+        await broker.store_offset(*place, offset)
+        found = await broker.query_offset(*place)
+        # Another one than both is of another consumer that is called so: it was taken, too.
+        if found != offset and found == before:
+            raise PermissionDeniedError(
+                f"the broker does not keep that of {reference!r}: it has no such queue, or it is a"
+                " RabbitMQ 3.10, which wants the right `write` for it, of the user in --stream-uri",
+                stream=stream.name,
+                offset=offset,
+            )
+        if len(self._proved) >= _MOST:
+            self._proved.clear()
+        self._proved.add(place)
 
     async def query(self, stream: TieredStream, reference: str) -> int | None:
         """The offset that was stored; None if there is none.
@@ -112,6 +139,9 @@ class Bookmarks:
             return None
         await self._write_to_the_end()
         key = stream.remote.reader.stream, reference
+        if key in self._waiting:
+            # What is stored is older: who went on there would read again what he has done with.
+            raise UnavailableError("the table does not take the last offset", stream=key[0])
         found = await self._run(partial(self.offsets.table.query, *key))
         if found is not None:
             self._remember(key, found)
@@ -128,7 +158,7 @@ class Bookmarks:
                 task.cancel()
         try:
             async with asyncio.timeout_at(until):
-                await self._write()
+                await self._write(last=True)
         except TimeoutError:
             for (stream, reference), (offset, _) in self._waiting.items():
                 late = f"the table does not take that of {reference!r} in time"
@@ -146,17 +176,20 @@ class Bookmarks:
             await asyncio.sleep(self.offsets.seconds)
             await self._write_to_the_end()
 
-    async def _write_to_the_end(self) -> None:
+    async def _write_to_the_end(self, *, last: bool = False) -> None:
         """As `_write`; whoever is cancelled here leaves nothing half done behind."""
-        await asyncio.shield(self._write())
+        await asyncio.shield(self._write(last=last))
 
-    async def _write(self) -> None:
+    async def _write(self, *, last: bool) -> None:
+        """Write what waits; what gets no answer waits on, unless this is the last try."""
         async with self._writing:
             for key in list(self._waiting):
                 offset, first = self._waiting[key]
                 try:
                     await self._write_one(key, offset, first)
                 except ColdstreamError as error:
+                    if isinstance(error, UnavailableError) and error.may_retry and not last:
+                        continue
                     self.lost(error.located(stream=key[0], offset=offset))
                 # Who is stopped before leaves it waiting; and meanwhile a newer one may have come.
                 if self._waiting[key] == (offset, first):

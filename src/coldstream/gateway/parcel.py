@@ -39,6 +39,11 @@ class Parcel:
         """The epoch of the writer that wrote it."""
         return parse_chunk_header(self.parts[0]).epoch
 
+    @property
+    def timestamp(self) -> int:
+        """When it was written, ms."""
+        return parse_chunk_header(self.parts[0]).timestamp
+
 
 def parcel_of(chunk: Chunk) -> Parcel:
     """A whole chunk that has been checked; without a filter its bytes are sent in one piece."""

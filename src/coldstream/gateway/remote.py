@@ -13,10 +13,12 @@ from functools import partial
 from typing import TypeVar
 
 from coldstream.columns.damage import CorruptRange
+from coldstream.errors import DivergedError
+from coldstream.gateway.hand_off import Mark, same_log
 from coldstream.gateway.parcel import Parcel, parcels
 from coldstream.osiris.bloom import FilterMatcher
 from coldstream.reader.follow import RangeRead
-from coldstream.reader.gap import Gap
+from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.pump import Pump
 from coldstream.reader.spec import Offset, OffsetSpec
 from coldstream.reader.stream import StreamReader
@@ -93,17 +95,23 @@ class RemoteStream:
         return await self._run(partial(self.reader.locate, spec))
 
     async def read(
-        self, position: int, wanted: FilterMatcher | None
+        self, position: int, wanted: FilterMatcher | None, given: Mark | None = None
     ) -> AsyncGenerator[Batch, None]:
         """What the manifest has from the chunk that contains `position` on, as it is now.
 
+        Args:
+            position: where to begin.
+            wanted: which chunks; None for all.
+            given: the last chunk that was given before; None for none.
+
         Raises:
+            DivergedError: a claim has cut off what was given, before or now.
             NotFoundError: an object is gone, and no newer manifest explains it.
             CorruptDataError: damaged bytes; all good chunks before them have been given.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
         ended: list[RangeRead] = []
-        pump = Pump(_batches(self.reader, position, wanted, ended), self.pool)
+        pump = Pump(_batches(self.reader, position, wanted, ended, given), self.pool)
         try:
             while (batch := await pump.next()) is not None:
                 yield batch
@@ -122,15 +130,23 @@ def _batches(
     position: int,
     wanted: FilterMatcher | None,
     ended: list[RangeRead],
+    given: Mark | None,
 ) -> Generator[Batch, None, None]:
     read = reader.begin(Offset(position))
+    if given is not None and read.ledger.ceiling(given.epoch) <= given.chunk_id:
+        _check_given(reader, given)
     committed = max(read.end - 1, 0)
     if position < read.position:
         # Nothing at all: the next read begins where the stream does.
         yield Batch([], read.position)
     with closing(read.found()) as found:
         for each in found:
-            if isinstance(each, Gap):
+            if isinstance(each, Gap) and each.reason is GapReason.TRUNCATION:
+                if each.first_offset < read.position:
+                    raise _diverged(reader, each.first_offset)
+                # Nothing of it was given: what comes in its place is read in its turn.
+                yield Batch([], read.position, each)
+            elif isinstance(each, Gap):
                 yield Batch([], each.next_offset, each)
             elif isinstance(each, CorruptRange):
                 raise each.error
@@ -144,3 +160,24 @@ def _batches(
                 if error is not None:
                     raise error
     ended.append(read)
+
+
+def _check_given(reader: StreamReader, given: Mark) -> None:
+    """See that a chunk is still the stream's, though a claim of a higher epoch began below it.
+
+    It mostly is: it came from the broker, and was uploaded under the new epoch.
+
+    Raises:
+        DivergedError: another one stands there.
+        As `StreamReader.chunks`.
+    """
+    with closing(reader.chunks(Offset(given.chunk_id), on_gap=lambda _: None)) as chunks:
+        header = next((each.header for each in chunks), None)
+    found = None if header is None else Mark(header.chunk_id, header.epoch, header.timestamp)
+    if not same_log(given, found):
+        raise _diverged(reader, given.chunk_id)
+
+
+def _diverged(reader: StreamReader, offset: int) -> DivergedError:
+    words = "what was read so far was cut off under a higher epoch, and other messages stand there"
+    return DivergedError(words, stream=reader.stream, offset=offset)

@@ -31,6 +31,7 @@ class Server:
     def __init__(self, site: Site, most: int) -> None:
         self._site, self._most = site, most
         self._clients: set[asyncio.Task[None]] = set()
+        self._tls: ssl.SSLContext | None = None
         self._ending = False
 
     @asynccontextmanager
@@ -42,23 +43,25 @@ class Server:
         Raises:
             InvalidInputError: nobody can listen there.
         """
+        self._tls = tls
         try:
             server = await asyncio.start_server(
                 self._taken,
                 host,
                 port,
-                ssl=tls,
-                # Who has not shaken hands is no client yet, and counts among none.
-                ssl_handshake_timeout=LOGIN_SECONDS if tls else None,
                 limit=_READ_AHEAD,
             )
         except OSError as exc:
             raise InvalidInputError(f"--host {host}, --port {port}: {exc.strerror or exc}") from exc
-        alive = asyncio.create_task(self._alive())
+        tasks = [
+            asyncio.create_task(self._alive()),
+            asyncio.create_task(self._site.keep_rights()),
+        ]
         try:
             yield int(server.sockets[0].getsockname()[1])
         finally:
-            alive.cancel()
+            for each in tasks:
+                each.cancel()
             await self._end(server)
             if self._site.streams.broker is not None:
                 await self._site.streams.broker.close()
@@ -82,7 +85,6 @@ class Server:
         if self._site.saving:
             # Of clients that were leaving already; each ends by itself.
             await asyncio.wait(self._site.saving, timeout=LEAVE_SECONDS)
-        # Who still shakes hands is not waited for: the end of the event loop ends that.
         await asyncio.wait({closed}, timeout=_SOCKETS_SECONDS)
         closed.cancel()
 
@@ -98,6 +100,9 @@ class Server:
             self._site.say(f"more than {self._most} clients; one is hung up on")
             writer.transport.abort()
             return
+        if self._tls is not None:
+            assert isinstance(writer.transport, asyncio.Transport)
+            writer.transport.pause_reading()  # all that comes is for the handshake
         task = asyncio.create_task(self._serve(reader, writer))
         self._clients.add(task)
         metrics.connections += 1
@@ -106,10 +111,25 @@ class Server:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with suppress(asyncio.CancelledError):  # the server ends
+                if not await self._shaken_hands(writer):
+                    return
                 await Connection(self._site, reader, writer).serve()
         except Exception as exc:
             self._site.say(f"the connection of a client ends: {exc!r}"[:500])
             raise
+
+    async def _shaken_hands(self, writer: asyncio.StreamWriter) -> bool:
+        """Whether the client speaks TLS, or need not.
+
+        It counts among the clients by then: a handshake that stands still holds 300 KiB.
+        """
+        if self._tls is None:
+            return True
+        try:
+            await writer.start_tls(self._tls, ssl_handshake_timeout=LOGIN_SECONDS)
+        except OSError:  # of TLS, of the socket, or of time
+            return False
+        return True
 
     def _left(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
         self._site.metrics.connections -= 1

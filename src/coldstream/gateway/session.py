@@ -117,9 +117,24 @@ class Session:
         """The login was right."""
         self.phase, self.user, self.rights = Phase.KNOWN, user, rights
 
+    def changed(self, rights: Rights | None) -> None:
+        """What the user may do is something else by now."""
+        self.rights = rights
+
     def opened(self, vhost: str) -> None:
         """The virtual host may be entered."""
         self.phase, self.vhost = Phase.OPEN, vhost
+
+    def lost(self, subscription: int) -> tuple[str, list[int]]:
+        """The stream of a subscription, and all that are to it, none of which is one any more.
+
+        A client that is told that a stream is gone takes it for the end of all of them.
+        """
+        stream = self.subscriptions[subscription]
+        those = [each for each, name in self.subscriptions.items() if name == stream]
+        for each in those:
+            del self.subscriptions[each]
+        return stream, those
 
     def may_read(self, vhost: str, name: str) -> bool:
         """Whether a stream may be read."""

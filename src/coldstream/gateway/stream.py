@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from coldstream.broker.answers import NoMemberError
 from coldstream.errors import (
@@ -22,14 +22,18 @@ from coldstream.errors import (
 )
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.feed import Fed
-from coldstream.gateway.hand_off import Verdict, across, same_log, verdict
+from coldstream.gateway.hand_off import Mark, Verdict, across, has, same_log, verdict
 from coldstream.gateway.local_tier import LocalStream
 from coldstream.gateway.parcel import Parcel
 from coldstream.gateway.remote import Batch, RemoteStream, Tier
+from coldstream.manifest.entries import EntryKind
+from coldstream.manifest.root import Root
 from coldstream.osiris.bloom import FilterMatcher
 from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
 
 _AGAIN_SECONDS, _AGAIN_MOST = 0.5, 30.0
+#: A broker that has no such queue is asked as often whether it has one by now.
+_ASK_AGAIN_SECONDS = 10.0
 _ANOTHER_LOG = (
     "the broker's log is not the one that was read so far: the queue was made anew, or has lost"
     " messages that were committed"
@@ -74,6 +78,7 @@ class TieredStream:
     poll_seconds: float = 1.0
     find_remote: Callable[[], Awaitable[RemoteStream | None]] | None = None
     local_first: bool = False
+    _given: Mark | None = field(default=None, init=False)  # the last chunk that was
 
     async def locate(self, spec: OffsetSpec) -> int:
         """The offset at which a subscription begins; the chunk that contains it comes first.
@@ -110,6 +115,23 @@ class TieredStream:
             return await self.remote.locate(spec)
         return end
 
+    async def chunk_of(self, position: int) -> int:
+        """Id of the chunk that contains an offset of `locate`; the offset itself where none does.
+
+        Raises:
+            As `locate`.
+        """
+        if self.remote is not None:
+            async with contextlib.aclosing(self.remote.read(position, None)) as batches:
+                async for batch in batches:
+                    if batch.parcels:
+                        return min(position, batch.parcels[0].chunk_id)
+        if self.broker is not None:
+            with contextlib.suppress(NotFoundError):
+                found = await self.broker.at(self.vhost, self.name, position)
+                return position if found is None else min(position, found.chunk_id)
+        return position
+
     async def _locate_locally(self, broker: BrokerTier, spec: OffsetSpec, end: int) -> int:
         try:
             found = await broker.locate(self.vhost, self.name, spec)
@@ -128,7 +150,7 @@ class TieredStream:
         """Everything from the chunk that contains `position` on, for ever.
 
         Raises:
-            NotFoundError: the stream is gone, or an object of it.
+            NotFoundError: the stream is gone or was deleted, or an object of it is gone.
             DivergedError: the broker has another log by now.
             CorruptDataError: damaged bytes; all good chunks before them have been given.
             PermissionDeniedError: the gateway may not read it.
@@ -141,6 +163,8 @@ class TieredStream:
                     async for batch in batches:
                         yield batch
                         position = max(position, batch.next_offset)
+                        if batch.parcels:
+                            self._given = _mark(batch.parcels[-1])
             except (UnavailableError, ConflictError) as exc:
                 failures = 0 if position > before else failures + 1
                 wait = min(_AGAIN_SECONDS * 2 ** min(failures, 10), _AGAIN_MOST)
@@ -156,7 +180,8 @@ class TieredStream:
         begin = await self._local_begin(position)
         if self.remote is not None and (begin is None or position < begin):
             due = position
-            async with contextlib.aclosing(self.remote.read(position, wanted.matcher)) as batches:
+            chunks = self.remote.read(position, wanted.matcher, self._given)
+            async with contextlib.aclosing(chunks) as batches:
                 async for batch in batches:
                     self._tell_gap(due, batch)
                     yield batch
@@ -179,7 +204,9 @@ class TieredStream:
                 raise
             # The queue was deleted, or was never this broker's: what history there is, stays.
             await asyncio.sleep(self.poll_seconds)
-            await self._grown(position)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_ASK_AGAIN_SECONDS):
+                    await self._grown(position)
 
     async def _local_begin(self, position: int) -> int | None:
         """The offset from which on the local tier is read; None for the manifest's end.
@@ -189,7 +216,7 @@ class TieredStream:
         """
         if not self.local_first or self.broker is None or self.remote is None:
             return None
-        last = (await self.remote.snapshot()).root.last_chunk
+        last = _end_of((await self.remote.snapshot()).root)
         if last is None:
             return None
         try:
@@ -197,7 +224,7 @@ class TieredStream:
             found = await self.broker.at(self.vhost, self.name, last.chunk_id)
         except (NotFoundError, UnavailableError):
             return None  # history can be read without it
-        proved = found is not None and (found.chunk_id, found.epoch) == (last.chunk_id, last.epoch)
+        proved = found is not None and has(_mark(found), last)
         return extent[0] if proved and extent is not None and position < extent[1] else None
 
     async def _locally(
@@ -240,20 +267,20 @@ class TieredStream:
                     yield Batch([parcel], due, committed=committed, tier=Tier.BROKER)
 
     async def _check_log(self, broker: BrokerTier) -> None:
-        """See that the broker's log is the one whose beginning the remote tier has.
+        """See that the broker's log is the one that was read, and whose begin the manifest has.
 
         Raises:
             DivergedError: it is another one.
         """
-        if self.remote is None:
-            return
-        last = (await self.remote.snapshot()).root.last_chunk
-        if last is None:
-            return
-        found = await broker.at(self.vhost, self.name, last.chunk_id)
-        here = None if found is None else (found.chunk_id, found.epoch)
-        if not same_log((last.chunk_id, last.epoch), here):
-            raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=last.chunk_id)
+        given, last = self._given, None
+        if self.remote is not None:
+            last = _end_of((await self.remote.snapshot()).root)
+        for known in (last, given):
+            if known is None or (known is given and last and given.chunk_id <= last.chunk_id):
+                continue  # what stands below the manifest's end is right if that is
+            found = await broker.at(self.vhost, self.name, known.chunk_id)
+            if not same_log(known, None if found is None else _mark(found)):
+                raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=known.chunk_id)
 
     async def _check_skipped(self, parcel: Parcel) -> None:
         """See that what comes again is what was there: a member that is behind, and no other log.
@@ -295,11 +322,17 @@ class TieredStream:
         await self._grown(due)
 
     async def _grown(self, position: int) -> None:
-        """Wait until the manifest has more than `position`."""
+        """Wait until the manifest has more than `position`.
+
+        Raises:
+            NotFoundError: the stream was deleted.
+        """
         while self.remote is not None:
-            root = (await self.remote.snapshot(seconds=self.poll_seconds)).root
-            if root.next_offset > position:
+            seen = await self.remote.snapshot(seconds=self.poll_seconds)
+            if seen.root.next_offset > position:
                 return
+            if seen.item.state.is_tombstone:
+                raise NotFoundError("the stream was deleted", stream=self.name)
             await asyncio.sleep(self.poll_seconds)
 
     def _tell_gap(self, due: int, batch: Batch) -> None:
@@ -311,3 +344,17 @@ class TieredStream:
                 f"offsets {due} to {batch.next_offset - 1} were removed by retention; the read goes"
                 f" on at {batch.next_offset}",
             )
+
+
+def _mark(parcel: Parcel) -> Mark:
+    return Mark(parcel.chunk_id, parcel.epoch, parcel.timestamp)
+
+
+def _end_of(root: Root) -> Mark | None:
+    """The last chunk of a manifest; None if it has none."""
+    last = root.last_chunk
+    if last is None:
+        return None
+    newest = root.entries[-1] if len(root.entries) else None
+    known = newest is not None and newest.kind is not EntryKind.HOLE
+    return Mark(last.chunk_id, last.epoch, root.last_timestamp if known else None)

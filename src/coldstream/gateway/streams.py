@@ -21,6 +21,7 @@ from coldstream.reader.budget import MemoryBudget
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.stream import StreamReader
 
+DEFAULT_VHOST = "/"
 #: Streams that are kept open: manifest, indexes and proofs. One that is read lives on by itself.
 _KEPT = 512
 
@@ -69,6 +70,10 @@ class Streams:
         """
         found = await self.names.find(vhost, name)
         queue = name if found is None else found.queue or found.directory
+        if found is not None and not found.queue:
+            # Of which virtual host it is, nobody has said. Whoever may read all of the one that he
+            # has opened may not read it for that: his rights must name the directory itself.
+            vhost = DEFAULT_VHOST
         has_history = found is not None and self.policy is not ReadPolicy.DISABLE
         if not has_history and (
             self.broker is None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import struct
 from collections.abc import Mapping
 
@@ -35,7 +36,9 @@ _BLOCK = 2**20
 #: How long a chunk may take that is there: if none comes, there is none.
 _CHUNK_SECONDS = 1.0
 _DELIVER_V2 = 2
-_STATISTICS_SINCE = (3, 11)
+#: That a subscription can have.
+_NUMBERS = 256
+_STATISTICS_SINCE = (3, 11, 0)
 
 
 class Upstream:
@@ -59,6 +62,8 @@ class Upstream:
         self._correlation = 0
         self._waiting: dict[tuple[int, int], asyncio.Future[Fields]] = {}
         self._feeds: dict[int, Feed] = {}
+        self._freed = asyncio.Event()
+        self._version, self._subscribed = "", 0
         self._tuned: asyncio.Future[Fields] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
         self._releasing: set[asyncio.Task[None]] = set()
@@ -98,18 +103,31 @@ class Upstream:
         told = await self.ask(
             Key.PEER_PROPERTIES, properties({"product": "coldstream gateway", "version": "1"})
         )
-        version = dict(told.array(answers.pair)).get("version", "")
+        self._version = dict(told.array(answers.pair)).get("version", "")
         await self.ask(Key.SASL_HANDSHAKE, b"")
         secret = answers.plain(self._uri.user, self._uri.password)
         await self.ask(Key.SASL_AUTHENTICATE, secret)
         await self._in_time(self._tuned, "Tune")
         self._send(answers.tuned())
         await self.ask(Key.OPEN, string(vhost), about=vhost)
-        if _numbers(version) >= _STATISTICS_SINCE:  # an older one hangs up
+        if answers.version(self._version) >= _STATISTICS_SINCE:  # an older one hangs up
             body = struct.pack(">iHHH", 1, Key.DELIVER, 1, _DELIVER_V2)
             rows = (await self.ask(Key.COMMAND_VERSIONS, body)).array(_version)
             self._versions = frozenset(rows)
         self._tasks.append(asyncio.create_task(self._beat()))
+
+    @property
+    def worn(self) -> bool:
+        """Whether the broker holds too many files for it, so that it must be replaced."""
+        return answers.worn(self._version, self._subscribed)
+
+    async def retire(self) -> None:
+        """Leave as soon as whoever has asked has his answer."""
+        try:
+            while (self._feeds or self._waiting) and not self.broken:
+                await asyncio.sleep(_CHUNK_SECONDS)
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Leave; safe to call twice."""
@@ -194,21 +212,35 @@ class Upstream:
             PermissionDeniedError: the user may not read it.
             UnavailableError: the connection is broken.
         """
-        number = next((each for each in range(256) if each not in self._feeds), None)
-        if number is None:
-            raise UnavailableError("256 subscriptions on one connection to the broker")
+        number = await self._free_number()
         feed = self._feeds[number] = Feed(self, number, stream, credit)
+        self._subscribed += 1
         body = subscribe(number, stream, where, offset=value, credit=credit, more=more)
         try:
             await self.ask(Key.SUBSCRIBE, body, about=stream)
         except ColdstreamError:
-            self._feeds.pop(number, None)
+            self._free(number)
             raise
         except BaseException:
             # Who asked waits no longer, but the broker may deliver under this number.
             self._release(feed)
             raise
         return feed
+
+    async def _free_number(self) -> int:
+        """A number for a subscription; waits where many look at something at once."""
+        while True:
+            number = next((each for each in range(_NUMBERS) if each not in self._feeds), None)
+            if number is not None:
+                return number
+            if self.broken:
+                raise self.gone()
+            self._freed.clear()
+            await self._freed.wait()
+
+    def _free(self, number: int) -> None:
+        self._feeds.pop(number, None)
+        self._freed.set()
 
     async def unsubscribe(self, feed: Feed) -> None:
         """End a subscription; never raises for a connection that is broken."""
@@ -226,7 +258,7 @@ class Upstream:
             with contextlib.suppress(ColdstreamError):
                 await self.ask(Key.UNSUBSCRIBE, struct.pack(">B", feed.number), about=feed.stream)
         # Not before: what the broker delivers under this number is this feed's until it answers.
-        self._feeds.pop(feed.number, None)
+        self._free(feed.number)
 
     def give_credit(self, number: int) -> None:
         """One more chunk."""
@@ -296,6 +328,7 @@ class Upstream:
                 answer.exception()  # whoever waits gets it; if nobody does, it is no news
         for feed in self._feeds.values():
             feed.end(self.gone())
+        self._freed.set()
 
     async def _beat(self) -> None:
         while not self.broken:
@@ -314,6 +347,8 @@ class Upstream:
                         return
                     data = await self._reader.readexactly(size)
                 self._take(data)
+        except ssl.SSLError as exc:
+            self._fail(refused(exc))
         except (OSError, asyncio.IncompleteReadError, TimeoutError):
             self._fail("hung up")
         except UnavailableError as exc:
@@ -349,14 +384,6 @@ class Upstream:
             if feed.stream == stream:
                 words = f"the broker at {self._uri} says that the stream has changed"
                 feed.end(UnavailableError(words, stream=stream))
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    """Major and minor number; (0, 0) for what is none."""
-    parts = version.split(".")
-    if len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):
-        return 0, 0
-    return int(parts[0][:6]), int(parts[1][:6])
 
 
 def _version(fields: Fields) -> int:

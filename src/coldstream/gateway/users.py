@@ -13,8 +13,10 @@ another virtual host fits it.
 
 from __future__ import annotations
 
+import hmac
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +31,11 @@ _MAX_PATTERN = 4096
 
 class Rights(Protocol):
     """What one user may do."""
+
+    @property
+    def password(self) -> str:
+        """As it is stored; who has logged in under another one would have to log in anew."""
+        ...
 
     def may_enter(self, vhost: str) -> bool:
         """Whether he may open a virtual host."""
@@ -51,12 +58,22 @@ class Users(Protocol):
         """
         ...
 
+    def known(self, user: str) -> Rights | None:
+        """What a user may do by now; None if he is nobody any more. Raises as `log_in`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class PatternRights:
-    """Rights by a pattern of names."""
+    """Rights by a pattern of names.
+
+    Attributes:
+        pattern: of all of a name.
+        password: of the user, as it is stored.
+    """
 
     pattern: str
+    password: str = field(default="", repr=False)
 
     def may_enter(self, vhost: str) -> bool:
         """Any: what matters is what is read in it."""
@@ -80,21 +97,35 @@ class FileUsers:
     """The users of a file.
 
     Attributes:
-        users: the stored password of each, and what he may do.
+        users: what each may do.
         decoy: nobody's password; as costly to check as the costliest of theirs.
     """
 
-    users: Mapping[str, tuple[str, PatternRights]]
+    users: Mapping[str, PatternRights]
     decoy: str = ""
+    # Of passwords that were right, under a key that only this process has: hundreds of clients
+    # that come back at once must not wait for as many costly hashes.
+    _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+    _right: dict[str, bytes] = field(default_factory=dict, repr=False)
 
     def log_in(self, user: str, password: str) -> Rights | None:
         """As `Users` says; takes as long for a user that is not there as for any other."""
-        nobody: tuple[str, PatternRights | None] = self.decoy, None
-        stored, rights = self.users.get(user, nobody)
+        rights = self.known(user)
+        seen = hmac.digest(self._key, password.encode(), "sha256")
+        if rights is not None and hmac.compare_digest(self._right.get(user, b""), seen):
+            return rights
+        stored = self.decoy if rights is None else rights.password
         right = passwords.holds(stored, password)
         if passwords.cost(stored) < passwords.cost(self.decoy):
             passwords.holds(self.decoy, password)
-        return rights if right else None
+        if rights is None or not right:
+            return None
+        self._right[user] = seen
+        return rights
+
+    def known(self, user: str) -> Rights | None:
+        """As `Users` says; raises nothing."""
+        return self.users.get(user)
 
 
 def read_users(path: Path) -> FileUsers:
@@ -122,7 +153,7 @@ def read_users(path: Path) -> FileUsers:
 
 def parse_users(text: str) -> FileUsers:
     """The users of a text; raises as `read_users`."""
-    found: dict[str, tuple[str, PatternRights]] = {}
+    found: dict[str, PatternRights] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -141,7 +172,7 @@ def parse_users(text: str) -> FileUsers:
             raise InvalidInputError(f"line {number}: {exc.reason}") from None
         except re2.error as exc:
             raise InvalidInputError(f"line {number}: {pattern!r} is no pattern: {exc}") from None
-        found[user] = stored, PatternRights(pattern)
+        found[user] = PatternRights(pattern, stored)
     if not found:
         raise InvalidInputError("names no user")
-    return FileUsers(found, passwords.decoy(stored for stored, _ in found.values()))
+    return FileUsers(found, passwords.decoy(each.password for each in found.values()))

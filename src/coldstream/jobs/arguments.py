@@ -7,7 +7,8 @@
     given[STREAM]    # a str, and `given[LIMIT]` an int: the type is that of the argument
 
 Unlike awsglue's `getResolvedOptions`, this needs no Glue to import, refuses what it does not know
-(a misspelled limit would otherwise be no limit), and knows defaults. An empty value counts as not
+(a misspelled limit would otherwise be no limit; in a run of Glue's, what resembles none of ours is
+told on stderr only), and knows defaults. An empty value counts as not
 given, because a field in the console that was left empty arrives as one.
 """
 
@@ -177,14 +178,18 @@ def _joined(argv: Sequence[str]) -> list[str]:
 
 
 def _refuse(parser: _Parser, rest: Sequence[str], known: set[str], *, by_person: bool) -> None:
-    """Refuse what is left over and is not Glue's."""
+    """Refuse what is left over and is not Glue's; of what may be, tell only."""
     before = ""
     for word in rest:
         if word.startswith("--") and not word.startswith(_GLUE_SWITCH):
             name = word[2:].partition("=")[0]
             near = get_close_matches(name.replace("_", "-"), known, n=1)
-            hint = f"did you mean --{near[0]}?" if near else "see --help"
-            parser.error(f"there is no argument --{name[:100]}; {hint}")
+            what = f"there is no argument --{name[:100]}"
+            if near or by_person:
+                hint = f"did you mean --{near[0]}?" if near else "see --help"
+                parser.error(f"{what}; {hint}")
+            # A new one of Glue's, most likely: that must not stop all jobs on one day.
+            sys.stderr.write(f"{parser.prog}: {what}: it counts for nothing\n")
         # Glue is free to add words of its own; a person who does so has forgotten dashes or quotes.
         if by_person and not word.startswith("--") and not before.startswith(_GLUE_SWITCH):
             parser.error(f"{word!r} is no argument: each is --key value")

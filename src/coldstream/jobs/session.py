@@ -68,7 +68,7 @@ def spark_session(name: str, settings: Mapping[str, str] | None = None) -> Spark
 def connect_in_worker(place: Place) -> Remote:
     """`connect` for a task of Spark."""
     # Here, because the driver of a job without rows needs no Arrow.
-    from coldstream.spark.read import prepare
+    from coldstream.spark.process import prepare
 
     prepare()
     return connect(place)

@@ -25,6 +25,11 @@ class StreamState(StrEnum):
     DELETED = "deleted"  # a tombstone for ever: its undelete time is over
     REBUILDING = "rebuilding"
 
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether the stream was deleted, even if that may still be called off."""
+        return self in (StreamState.DELETING, StreamState.DELETED)
+
 
 @dataclass(frozen=True, slots=True)
 class CatalogItem:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 #: What a broker replaces by "_" in the name of a stream's directory.
 _ODD = re.compile("[^A-Za-z0-9_=-]")
+_ODD_OR_PUT = re.compile("[^A-Za-z0-9=-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,11 @@ class QueueName:
         return nanoseconds.isdigit() and re.fullmatch(self.made_pattern, made) is not None
 
     @property
+    def kept(self) -> str:
+        """What a broker keeps of the name in a directory that it fits, as `kept_in` says."""
+        return _ODD_OR_PUT.sub("", f"{self.vhost}_{self.queue}")
+
+    @property
     def made_pattern(self) -> str:
         """What a broker may have made of the name: a regular expression, literal for ASCII."""
         return "".join(
@@ -64,3 +70,8 @@ class QueueName:
     def key(self) -> tuple[str, str]:
         """Virtual host and queue: what tells it from the other queues of its cluster."""
         return self.vhost, self.queue
+
+
+def kept_in(stream: str) -> str:
+    """What is left of the queue's name in a directory; the same as `kept` of each that fits it."""
+    return _ODD_OR_PUT.sub("", stream.rpartition("_")[0])

@@ -31,7 +31,11 @@ CLAIM_FOR_A_BYTE = 4
 
 
 class Symbol(str):
-    """A symbolic constant (ASCII), told apart from a string."""
+    """A symbolic constant, told apart from a string.
+
+    The specification has ASCII only; a broker makes symbols of content types and names of headers
+    of AMQP 0.9.1, which are any text.
+    """
 
     __slots__ = ()
 
@@ -116,9 +120,9 @@ def _string(data: memoryview) -> str:
 
 def _symbol(data: memoryview) -> Symbol:
     try:
-        return Symbol(str(data, "ascii"))
+        return Symbol(str(data, "utf-8"))
     except UnicodeDecodeError as exc:
-        raise CorruptDataError("a symbol that is not ASCII") from exc
+        raise CorruptDataError("a symbol that is not UTF-8") from exc
 
 
 _FIXED: dict[int, _Parser] = {

@@ -71,9 +71,17 @@ def reason(item: CatalogItem) -> str:
 OVERDUE_MS = 3_600_000
 
 
-def is_overdue(item: CatalogItem, *, now_ms: int) -> bool:
-    """Whether a tombstone's machine must have failed: long past its undelete time, still there."""
-    return item.state is StreamState.DELETING and now_ms > item.undelete_until + OVERDUE_MS
+def is_overdue(item: CatalogItem, *, now_ms: int, grace_ms: int) -> bool:
+    """Whether a tombstone's machine must have failed: long past its undelete time, still there.
+
+    Args:
+        item: as read.
+        now_ms: ms since the Unix epoch.
+        grace_ms: no machine waits longer than this behind the undelete time: where that was
+            shorter, it waits by its own clock.
+    """
+    latest = item.undelete_until + grace_ms + OVERDUE_MS
+    return item.state is StreamState.DELETING and now_ms > latest
 
 
 def reason_again(item: CatalogItem, *, now_ms: int) -> str:

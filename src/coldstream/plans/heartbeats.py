@@ -32,6 +32,8 @@ class Heartbeat:
         failing: how many wait after an error.
         racing: of how many local retention is about to take what is not published.
         pages: how many pages tell of its streams; 0 while not all have been written.
+        lag_ms: for how long the oldest chunk of any of its streams has waited to be published; 0
+            also where an older agent does not say.
     """
 
     node: str
@@ -43,6 +45,7 @@ class Heartbeat:
     failing: int
     racing: int = 0
     pages: int = 0
+    lag_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class Fleet:
         racing: names of those with streams of which local retention is about to take what is not
             published.
         behind: streams that have something to upload or to commit.
+        lags: by the names of those that are heard of, for how long their oldest chunk has waited to
+            be published, ms; the longest first.
     """
 
     agents: int
@@ -64,6 +69,7 @@ class Fleet:
     troubled: tuple[str, ...]
     racing: tuple[str, ...]
     behind: int
+    lags: tuple[tuple[str, int], ...] = ()
 
 
 def fleet(heartbeats: Iterable[Heartbeat], *, now_ms: int) -> Fleet:
@@ -77,6 +83,9 @@ def fleet(heartbeats: Iterable[Heartbeat], *, now_ms: int) -> Fleet:
         troubled=tuple(sorted(each.node for each in heard if _is_troubled(each, now_ms))),
         racing=tuple(sorted(each.node for each in heard if each.racing)),
         behind=sum(each.behind for each in heard),
+        lags=tuple(
+            (each.node, each.lag_ms) for each in sorted(heard, key=lambda each: -each.lag_ms)
+        ),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from coldstream.errors import InvalidInputError
-from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
+from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.plans.claim import LocalChunk
 
 VHOST = "coldstream"
@@ -58,7 +58,7 @@ def choose(get: Callable[[str], CatalogItem | None], node: str) -> tuple[str, Ca
     for generation in range(1, _MOST_GENERATIONS + 1):
         stream = probe_stream(node, generation)
         item = get(stream)
-        if item is None or item.state not in (StreamState.DELETING, StreamState.DELETED):
+        if item is None or not item.state.is_tombstone:
             return stream, item
     raise InvalidInputError(f"{_MOST_GENERATIONS} probe streams of {node!r} were deleted")
 

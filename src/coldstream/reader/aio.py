@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from coldstream.errors import ColdstreamError
+from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.osiris.chunk import Chunk
 from coldstream.read_policy import ReadPolicy
 from coldstream.reader.gap import Gap, refuse_gap
@@ -34,6 +34,22 @@ T = TypeVar("T")
 _MOST = 1024
 #: Reads that wait for S3 at once; others wait for a thread.
 _THREADS = 64
+
+
+class ClosedError(InvalidInputError, RuntimeError):
+    """The tier was closed, and is read on."""
+
+    remedy = "close the tier when its reads have ended, or open it anew"
+
+
+class _Threads(ThreadPoolExecutor):
+    """Those of one tier; says in our words that it was closed."""
+
+    def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        try:
+            return super().submit(call, *args, **kwargs)
+        except RuntimeError as exc:
+            raise ClosedError("the tier was closed") from exc
 
 
 class AsyncStream:
@@ -124,8 +140,9 @@ class AsyncStream:
             if not asked.follow:
                 return
             await asyncio.sleep(poll_seconds)
-            for gap in await self._run(lambda: list(read.go_on())):
-                yield gap
+            async with aclosing(self._pumped(read.go_on())) as gaps:
+                async for gap in gaps:
+                    yield gap
 
     async def to_arrow(self, begin: Begin = "first", end: End | None = None, **options: Any) -> Any:
         """As `Stream.to_arrow`; `on_gap` is called in a thread."""
@@ -134,14 +151,14 @@ class AsyncStream:
     async def _pumped(self, items: Generator[T, None, None]) -> AsyncGenerator[T, None]:
         pump = Pump(in_batches(items), self._pool)
         try:
-            while (batch := await pump.next()) is not None:
+            while (batch := await _unless_closed(pump.next())) is not None:
                 for each in batch:
                     yield each
         finally:
             pump.close()
 
     async def _run(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        return await _in_thread(self._pool, call)
 
 
 class AsyncRemoteTier:
@@ -153,7 +170,7 @@ class AsyncRemoteTier:
 
     def __init__(self, tier: RemoteTier) -> None:
         self._tier = tier
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="coldstream-async")
+        self._pool = _Threads(_THREADS, thread_name_prefix="coldstream-async")
 
     async def __aenter__(self) -> AsyncRemoteTier:
         return self
@@ -167,21 +184,32 @@ class AsyncRemoteTier:
         await self.close()
 
     async def close(self) -> None:
-        """End its threads; reads that are not finished end with an error."""
+        """End its threads; reads that are not finished end with an `InvalidInputError`."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def names(self) -> list[str]:
         """As `RemoteTier.names`."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._pool, lambda: list(self._tier.names())
-        )
+        return await _in_thread(self._pool, lambda: list(self._tier.names()))
 
     async def stream(self, name: str, *, policy: ReadPolicy | None = None) -> AsyncStream:
         """As `RemoteTier.stream`."""
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._pool, partial(self._tier.stream, name, policy=policy)
-        )
+        found = await _in_thread(self._pool, partial(self._tier.stream, name, policy=policy))
         return AsyncStream(found, self._pool)
+
+
+async def _in_thread(pool: Executor, call: Callable[[], T]) -> T:
+    return await _unless_closed(asyncio.get_running_loop().run_in_executor(pool, call))
+
+
+async def _unless_closed(awaited: Awaitable[T]) -> T:
+    """What is awaited; what was cancelled though nobody has cancelled this task, was closed."""
+    try:
+        return await awaited
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise ClosedError("the tier was closed") from None
 
 
 def open_async_tier(**options: Any) -> AsyncRemoteTier:

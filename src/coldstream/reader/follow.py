@@ -24,6 +24,7 @@ from contextlib import closing
 from coldstream.columns.damage import CorruptRange
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaf_at
 from coldstream.reader.fragments import FetchedChunks
@@ -202,6 +203,11 @@ class RangeRead:
         """The manifest by which it reads now."""
         return self._manifest.root
 
+    @property
+    def ledger(self) -> Ledger:
+        """Of that manifest; nothing is fetched for it."""
+        return self._manifest.seen.extent.ledger
+
     def found(self) -> Generator[FetchedChunks | Gap | CorruptRange, None, None]:
         """What the range holds, in order; closing it ends the threads that fetch ahead.
 
@@ -257,6 +263,7 @@ class RangeRead:
         """Move the end to that of the manifest as it is now; what that no longer has is told.
 
         Raises:
+            NotFoundError: the stream was deleted, and all that it had was read.
             As `Snapshots.load`.
         """
         # It may be another one although it is the same as before: it was replaced on the way here.
@@ -264,6 +271,11 @@ class RangeRead:
         self._lost_to = 0  # it was told when the read came to its end
         self.end = max(self.end, self._manifest.seen.extent.next_offset)
         yield from self._changed()
+        item = self._manifest.seen.item
+        if self.position >= self.end and item.state.is_tombstone:
+            # A queue of the same name that is declared anew is another stream: who waits here would
+            # wait for ever.
+            raise NotFoundError("the stream was deleted: nothing more comes", stream=item.stream)
 
     def _changed(self) -> Generator[Gap, None, None]:
         """What the newer manifest no longer has; from now on the read ends where that does."""

@@ -70,10 +70,18 @@ class Filter:
     Attributes:
         values: any of which will do.
         match_unfiltered: whether messages without a filter value are wanted, too.
+
+    Raises:
+        InvalidInputError: one value that stands in no list.
     """
 
     values: Sequence[str | bytes]
     match_unfiltered: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.values, str | bytes):
+            # Its letters would be taken for values, and nearly all chunks passed over.
+            raise InvalidInputError(f"Filter takes a list of values, not {self.values!r:.80} alone")
 
     def matcher(self) -> FilterMatcher:
         """The same, as chunks are tested."""

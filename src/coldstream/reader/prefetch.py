@@ -7,6 +7,7 @@ consumed as `depth` says.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -14,7 +15,7 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from typing import Generic, Protocol, TypeVar
 
-from coldstream.errors import ColdstreamError
+from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.read_policy import ReadPolicy
 from coldstream.reader.budget import MemoryBudget
 from coldstream.reader.depth import Depth
@@ -151,10 +152,10 @@ def in_order(
     window: deque[Ticket[T]] = deque()
     sizes: deque[int] = deque()
     waiting: Fetch[T] | Later | None = None
-    depth = Depth(in_flight)
+    depth, process = Depth(in_flight), os.getpid()
     try:
         while True:
-            while _room(window, depth.now):
+            while _room(window, depth.now, process):
                 waiting = waiting or next(fetches, None)
                 if waiting is None:
                     break
@@ -184,8 +185,14 @@ def in_order(
             ticket.release()
 
 
-def _room(window: Sequence[Ticket[T]], depth: int) -> bool:
-    """Whether one more may be started."""
+def _room(window: Sequence[Ticket[T]], depth: int, process: int) -> bool:
+    """Whether one more may be started.
+
+    Raises:
+        InvalidInputError: this is another process, which was forked and has none of the threads.
+    """
+    if process != os.getpid():
+        raise InvalidInputError("a read goes on only in the process that began it")
     if len(window) >= 2 * depth:
         return False
     return len(window) < depth or sum(not each.done() for each in window) < depth

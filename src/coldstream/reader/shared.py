@@ -16,6 +16,7 @@ it from there.
 from __future__ import annotations
 
 import copy
+import os
 import threading
 import time
 from collections import deque
@@ -64,11 +65,12 @@ class _Stream:
 class _Kept:
     """A range that was fetched, or is under way."""
 
-    __slots__ = ("fetch", "job", "known", "promise", "refs", "stream", "used_at")
+    __slots__ = ("fetch", "job", "known", "process", "promise", "refs", "stream", "used_at")
 
     def __init__(self, fetch: Fetch[Any], stream: _Stream, now: float) -> None:
         self.fetch = fetch
         self.stream = stream
+        self.process = os.getpid()
         self.promise: Future[Any] = Future()
         self.job: Future[Any] | None = None
         self.refs = 1
@@ -97,10 +99,9 @@ class _Kept:
     def usable(self) -> bool:
         """Whether it is what was asked for, as far as one knows by now."""
         if not self.promise.done():
-            return True
-        if self.promise.cancelled() or self.promise.exception() is not None:
-            return False
-        return self.fetch.sound(self.promise.result())
+            return self.process == os.getpid()  # a forked one has no thread that would bring it
+        failed = self.promise.cancelled() or self.promise.exception() is not None
+        return not failed and self.fetch.sound(self.promise.result())
 
     def away(self, positions: list[int]) -> float:
         span = self.fetch.span
@@ -121,8 +122,7 @@ class Place:
         self, ranges: SharedRanges, key: Hashable, store: ObjectStore, policy: ReadPolicy
     ) -> None:
         self.policy = policy
-        self._ranges = ranges
-        self._key, self._store = key, store
+        self._ranges, self._key, self._store = ranges, key, store
         self._spot = _Spot()
         self._stream: _Stream | None = None
 

@@ -119,6 +119,7 @@ class Checked:
         crc: CRC32 over all bytes of `data`, None if there is an error.
         error: what is wrong with the chunk after them, None if nothing is.
         fault: the same as a value.
+        simple: of the good chunks, as `soundness.crcs.Crcs` has it; None where nobody has looked.
     """
 
     data: memoryview
@@ -127,6 +128,7 @@ class Checked:
     crc: int | None = None
     error: CorruptDataError | None = None
     fault: Fault | None = None
+    simple: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.headers)
@@ -144,14 +146,17 @@ class Checked:
         reached = last >= len(self)
         headers, bounds = self.headers[first : last + 1], self.bounds[first : last + 2]
         error, fault = (self.error, self.fault) if reached else (None, None)
-        return Checked(self.data, headers, bounds, None, error, fault)
+        simple = None if self.simple is None else self.simple[first : last + 1]
+        return Checked(self.data, headers, bounds, None, error, fault, simple)
 
     def refused(self, error: CorruptDataError) -> Checked:
         """None of the chunks, but an error."""
         return Checked(self.data, self.headers[:0], self.bounds[:1], None, error)
 
 
-def check_chunks(data: memoryview, records: Records, first: int, last: int) -> Checked:
+def check_chunks(
+    data: memoryview, records: Records, first: int, last: int, *, entries: bool = False
+) -> Checked:
     """Headers and CRCs of the chunks `first` to `last` (included) against their index.
 
     Args:
@@ -159,6 +164,7 @@ def check_chunks(data: memoryview, records: Records, first: int, last: int) -> C
         records: index.
         first: number of the first chunk.
         last: number of the last chunk.
+        entries: whether `counts_of` will be asked: then it is cheaper.
     """
     positions = records.positions[first : last + 2] - records.positions[first]
     raw = np.frombuffer(data, np.uint8)
@@ -172,10 +178,11 @@ def check_chunks(data: memoryview, records: Records, first: int, last: int) -> C
     headers = raw[starts + _HEADER_BYTES].view(CHUNK_DTYPE)[:, 0]
     agree = _agree(headers, records, first, last)
     good = len(headers) if agree.all() else int(agree.argmin())
-    good, crc = check_crcs(data, headers[:good], positions[: good + 1])
-    if good == len(headers):
-        return Checked(data, headers, bounds, crc)
-    return _until(Checked(data, headers, bounds), records, first, good)
+    crcs = check_crcs(data, headers[:good], positions[: good + 1], entries=entries)
+    if crcs.good == len(headers):
+        return Checked(data, headers, bounds, crcs.crc, simple=crcs.simple)
+    every = Checked(data, headers, bounds, simple=crcs.simple)
+    return _until(every, records, first, crcs.good)
 
 
 def _until(every: Checked, records: Records, first: int, good: int) -> Checked:
@@ -183,7 +190,8 @@ def _until(every: Checked, records: Records, first: int, good: int) -> Checked:
     fault = _fault(every, records, first, good)
     error = CorruptDataError(fault.words, offset=int(records.chunk_ids[first + good]))
     headers, bounds = every.headers[:good], every.bounds[: good + 1]
-    return Checked(every.data, headers, bounds, None, error, fault)
+    simple = None if every.simple is None else every.simple[:good]
+    return Checked(every.data, headers, bounds, None, error, fault, simple)
 
 
 def contents_hold(checked: Checked) -> bool:
@@ -196,7 +204,8 @@ def counts_of(checked: Checked) -> list[int | CorruptDataError]:
     headers = checked.headers
     begins = np.array(checked.bounds[:-1], np.int64) + CHUNK_HEADER_SIZE + headers["bloom_size"]
     ends = begins + headers["data_size"]
-    return count_records(checked.data, begins, ends, headers["entries"].astype(np.int64))
+    entries = headers["entries"].astype(np.int64)
+    return count_records(checked.data, begins, ends, entries, simple=checked.simple)
 
 
 def contents_faults(

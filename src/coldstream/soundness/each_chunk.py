@@ -49,6 +49,7 @@ class Chunks:
         at_position = {record.position: record for record in self._sections.records}
         counts = self._counts(found)
         expected, epoch = entry.first_offset, None
+        good: list[int] = []
         for number, slot in enumerate(found):
             next_offset = self._begins(found, number + 1)
             record = at_position.get(slot.start)
@@ -64,6 +65,9 @@ class Chunks:
             expected = self._look_at_chunk(slot, slot.header, chunk_id, next_offset, counts[number])
             if self._epoch_holds(slot, slot.header, chunk_id, expected, epoch):
                 epoch = slot.header.epoch
+                # What is not of this place says nothing about the neighbours, which may be sound.
+                if entry.first_offset <= slot.header.chunk_id < entry.next_offset:
+                    good.append(epoch)
             self.times.append(slot.header.timestamp)
         self.slots = found
         if found and expected != entry.next_offset and not self._notes.damaged:
@@ -77,7 +81,6 @@ class Chunks:
                 expected=entry.next_offset,
                 found=expected,
             )
-        good = [slot.header.epoch for slot in found if slot.header and slot.is_header]
         if good:
             self.edges = Edges(good[0], good[-1])
 

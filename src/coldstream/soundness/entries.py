@@ -41,7 +41,12 @@ _INFLATED_AT_ONCE = 16 * 2**20
 
 
 def count_records(
-    data: Buffer, begins: NDArray[np.int64], ends: NDArray[np.int64], entries: NDArray[np.int64]
+    data: Buffer,
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    entries: NDArray[np.int64],
+    *,
+    simple: NDArray[np.bool_] | None = None,
 ) -> list[int | CorruptDataError]:
     """For each chunk, how many records its entries hold, or why that cannot be said.
 
@@ -50,8 +55,10 @@ def count_records(
         begins: byte positions in `data` of the chunks' data sections.
         ends: where these end.
         entries: how many entries each should have.
+        simple: bool of shape (chunks,): which consist of exactly so many simple entries; None where
+            nobody has looked.
     """
-    plain = _walk(data, begins, ends, entries)
+    plain = _walk(data, begins, ends, entries) if simple is None else simple
     view = memoryview(data)
     return [
         int(entries[n]) if good else _counted(view[int(begins[n]) : int(ends[n])], int(entries[n]))

@@ -52,5 +52,6 @@ def sound(data: memoryview, key: DataKey, floor: int | None) -> Trailer | None:
     if trailer.size != len(data) or not fits(trailer, key, floor):
         return None
     chunks = data[len(HEADER) : at]
-    checked = check_chunks(chunks, Records.of(section, index), 0, trailer.chunks - 1)
+    records = Records.of(section, index)
+    checked = check_chunks(chunks, records, 0, trailer.chunks - 1, entries=True)
     return trailer if checked.crc == trailer.data_crc and contents_hold(checked) else None

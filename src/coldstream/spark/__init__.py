@@ -27,7 +27,8 @@ _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("rabbitmq_stream")` known to a session of Spark 4.1 or later.
 
-    Also lets Spark push filters down to Python data sources, which it does not do by itself.
+    Also lets Spark push filters down to Python data sources, which it does not do by itself; ours
+    takes them over where option `pushFilters` says so.
 
     Args:
         spark: the session.

@@ -52,6 +52,7 @@ NAMES = (
     "asOfVersion",
     "partitionBytes",
     "maxPartitions",
+    "pushFilters",
     "failOnDataLoss",
     "onCorrupt",
     "maxBytesPerTrigger",
@@ -112,6 +113,7 @@ class Options:
         ending: where to end; None for the end of the manifest.
         as_of: an earlier manifest; None for the current one.
         sizes: of the partitions.
+        push_filters: whether the source takes filters over: one scan per `load()` then.
         fail_on_data_loss: whether offsets that exist nowhere stop a query.
         fail_on_corrupt: whether damaged chunks stop a query.
         max_bytes: of a micro-batch; None for no limit.
@@ -130,6 +132,7 @@ class Options:
     ending: OffsetSpec | None = None
     as_of: AsOf | None = None
     sizes: Sizes = Sizes()  # noqa: RUF009 - it is immutable
+    push_filters: bool = False
     fail_on_data_loss: bool = True
     fail_on_corrupt: bool = False
     max_bytes: int | None = None
@@ -209,6 +212,7 @@ def parse_options(given: Mapping[str, str], environment: Mapping[str, str]) -> O
             read("partitionBytes", size, DEFAULT_PARTITION_BYTES),
             read("maxPartitions", size, DEFAULT_MAX_PARTITIONS),
         ),
+        push_filters=read("pushFilters", _switch, False),
         fail_on_data_loss=read("failOnDataLoss", _switch, True),
         fail_on_corrupt=read("onCorrupt", _on_corrupt, False),
         max_bytes=read("maxBytesPerTrigger", size, None),
@@ -237,7 +241,7 @@ def refuse_for(options: Options, *, streaming: bool, given: Mapping[str, str]) -
         InvalidInputError: such an option was given.
     """
     names = {name.lower() for name in given}
-    refused = ("asOfVersion", "endingOffset") if streaming else _STREAMING
+    refused = ("asOfVersion", "endingOffset", "pushFilters") if streaming else _STREAMING
     for name in refused:
         if name.lower() in names:
             raise InvalidInputError(

@@ -25,7 +25,7 @@ from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 from coldstream.reader.locate import offset_of
 from coldstream.reader.objects import StreamObjects
-from coldstream.reader.spec import Offset
+from coldstream.reader.spec import Offset, OffsetSpec, Timestamp
 from coldstream.remote.roots import Snapshots, root_at
 from coldstream.spark.earlier import root_key_of
 from coldstream.spark.options import Options, Rows
@@ -298,18 +298,28 @@ def check_start(options: Options, stream: str, next_offset: int) -> None:
     logger.warning("%s (stream %s): reading begins there", words, stream)
 
 
+def _turned(start: OffsetSpec, end: OffsetSpec | None) -> bool:
+    """Whether an end lies before a start by what they say: both may mean the first offset."""
+    offsets = isinstance(start, Offset) and isinstance(end, Offset) and end.value < start.value
+    times = isinstance(start, Timestamp) and isinstance(end, Timestamp) and end.value < start.value
+    return offsets or times
+
+
 def _check_order(options: Options, stream: str, start: int, end: int) -> None:
     """Refuse an end before the start; of several streams, each may have its own.
 
     Raises:
         InvalidInputError: it is.
     """
-    if end >= start:
+    words = f"option endingOffset: {options.ending} "
+    if end < start:
+        words += (
+            f"is offset {end} and lies before startingOffset {options.starting}, which is {start}"
+        )
+    elif _turned(options.starting, options.ending):
+        words += f"lies before startingOffset {options.starting}"
+    else:
         return
-    words = (
-        f"option endingOffset: {options.ending} is offset {end} and lies before startingOffset"
-        f" {options.starting}, which is {start}"
-    )
     if not options.several:
         raise InvalidInputError(words, stream=stream)
     logger.warning("%s (stream %s): no rows of it", words, stream)

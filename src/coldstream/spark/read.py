@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import zipimport
 from collections.abc import Iterator
-from functools import cache
 from itertools import groupby
 
 import pyarrow as pa
@@ -20,6 +17,7 @@ from coldstream.reader.by_index import enough
 from coldstream.spark.metadata import fragment_rows, index_rows, stream_rows
 from coldstream.spark.options import Rows
 from coldstream.spark.plan import EntryPart, Split, decode_split
+from coldstream.spark.process import keep_memory, prepare
 from coldstream.spark.query import QueryTask
 from coldstream.spark.saying import sentence_first
 from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
@@ -36,6 +34,7 @@ def read(task: QueryTask, split: bytes) -> Iterator[pa.RecordBatch]:
         As `read_split`.
     """
     prepare()
+    keep_memory()
     with sentence_first():
         if task.rows is Rows.STREAMS:
             yield stream_rows(task.items, task.columns)
@@ -149,21 +148,3 @@ def judged(found: Iterator[Found], task: QueryTask, stream: str) -> Iterator[Fou
         if isinstance(each, Damaged) and task.fail_on_corrupt:
             raise each.damage.error
         yield each
-
-
-@cache
-def prepare() -> None:
-    """Make tasks cheap to start; once a process.
-
-    PySpark calls `importlib.invalidate_caches()` when a task begins, and before Python 3.12 that
-    makes every zip on the path (PySpark itself is one) be read again: 90 to 190 ms a task, which is
-    more than reading 64 MiB takes. Nothing changes these files while a worker lives. From 3.12 on
-    zipimport reads them when it needs them, so there is nothing to do.
-    """
-    if sys.version_info < (3, 12):
-        # A method of a class is replaced on purpose, which no type allows.
-        zipimport.zipimporter.invalidate_caches = _nothing  # type: ignore[method-assign, assignment]
-
-
-def _nothing(_: zipimport.zipimporter) -> None:
-    return None

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
 from coldstream.adapters.place import connect
 from coldstream.spark.filters import expect_filters, filters_came, push
 from coldstream.spark.options import Options, parse_options, refuse_for
+from coldstream.spark.process import prepare
 from coldstream.spark.query import plan_query
 from coldstream.spark.saying import sentence_first
 from coldstream.spark.schema import columns_of, default_columns, spark_schema
@@ -42,6 +43,7 @@ class RabbitmqStream(DataSource):
 
     @sentence_first()
     def __init__(self, options: dict[str, str]) -> None:
+        prepare()
         self.options = options
         self._options = parse_options(options, os.environ)
 
@@ -63,12 +65,15 @@ class RabbitmqStream(DataSource):
         Raises:
             InvalidInputError: an option or a column is not for this.
         """
+        prepare()  # this process has this object from another one
         refuse_for(self._options, streaming=False, given=self.options)
         columns = columns_of(self._options.rows, schema)
         if not _pushing():
             # Spark refuses a reader that takes filters over while pushdown is switched off.
             return BatchReader(self._options, columns)
         expect_filters()
+        if not self._options.push_filters:
+            return BatchReader(self._options, columns)
         return FilteringReader(self._options, columns)
 
     # No `sentence_first`: PySpark hides an error of this one by one of its own (`reader` is not
@@ -112,7 +117,12 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """The same for a query that has filters."""
+    """The same for a query that has filters, where option `pushFilters` says so.
+
+    Spark 4.1 keeps one plan for each `load()`, that of the filters that came last
+    (`PythonDataSourceV2.setReadInfo`), and any other scan of the same DataFrame reads by it: one
+    without filters, or another part of a union or a join. Its rows would be missing.
+    """
 
     @sentence_first()
     def pushFilters(self, filters: list[Filter]) -> list[Any]:  # noqa: N802 - Spark's name

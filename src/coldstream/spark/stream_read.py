@@ -33,6 +33,8 @@ from coldstream.spark.window import Window
 
 #: As all readers fetch; a task is one of several on its machine.
 SETTINGS = ReaderSettings(in_flight=4)
+#: Of a directory two do: what is read ahead is to be in the processor's cache in its turn.
+DIRECTORY_SETTINGS = ReaderSettings(in_flight=2)
 #: Fragments that are read in one go; more only cost memory.
 _MAX_ENTRIES = 1024
 
@@ -84,13 +86,15 @@ class StreamRead:
     Args:
         planned: the stream.
         remote: where it is.
-        settings: sizes and numbers of requests.
+        settings: sizes and numbers of requests; what fits the place unless given.
     """
 
     def __init__(
-        self, planned: PlannedStream, remote: Remote, settings: ReaderSettings = SETTINGS
+        self, planned: PlannedStream, remote: Remote, settings: ReaderSettings | None = None
     ) -> None:
         self.planned = planned
+        if settings is None:
+            settings = DIRECTORY_SETTINGS if remote.place.directory else SETTINGS
         self.objects = StreamObjects.of(remote.store, remote.prefix, planned.stream, settings)
         self._snapshots = Snapshots(remote.store, remote.catalog, remote.prefix)
 

@@ -17,6 +17,7 @@ trigger availableNow it asks once, so one run reads one batch of at most that si
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -46,13 +47,22 @@ from coldstream.spark.query import (
 )
 from coldstream.spark.read import read
 from coldstream.spark.saying import sentence_first
-from coldstream.spark.streams import Gone, deleted, is_gone, is_leaving, meant, rest_of
+from coldstream.spark.streams import (
+    Gone,
+    deleted,
+    is_gone,
+    is_leaving,
+    meant,
+    rest_of,
+    still_meant,
+)
 from coldstream.spark.window import Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _TRIES = 3
+logger = logging.getLogger("coldstream.spark")
 _WHERE_THEY_ARE = (
     "; this query had read them, and other messages may stand there now. `coldstream quarantine"
     " list` says where they are"
@@ -88,6 +98,7 @@ class MicroBatchReader(DataSourceStreamReader):
         self._given = remote
         self._snapshots: Snapshots | None = None
         self._position: Position | None = None
+        self._left_out: set[str] = set()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Before everything: no stream is known."""
@@ -225,8 +236,19 @@ class MicroBatchReader(DataSourceStreamReader):
             item = catalog.get(stream)
             if item is None or is_gone(item):
                 gone[stream] = item
-            else:
+            elif is_leaving(item) or still_meant(
+                item, options.streams, super_streams=options.super_streams, vhost=options.vhost
+            ):
                 items[stream] = item  # being deleted: it can be read until it is gone
+            elif stream not in self._left_out:
+                self._left_out.add(stream)
+                logger.warning(
+                    "this query has read %s, and its options do not mean %s any more: it is left"
+                    " out, and read on from offset %d when they do",
+                    item.name.queue or stream,
+                    stream,
+                    read[stream],
+                )
         for stream, item in list(items.items()):
             if item.state is StreamState.DELETING and self._there(stream) is None:
                 gone[stream] = items.pop(stream)

@@ -20,7 +20,6 @@ from coldstream.reader.gap import Gap
 from coldstream.spark.options import is_pattern
 
 _SHOWN = 10
-_TOMBSTONES = (StreamState.DELETING, StreamState.DELETED)
 
 
 def meant(
@@ -88,7 +87,7 @@ def _matching(items: Iterable[CatalogItem], pattern: str) -> list[CatalogItem]:
     return [
         item
         for item in items
-        if item.state not in _TOMBSTONES
+        if not item.state.is_tombstone
         and not is_probe(item.stream)
         and matches(item.name.queue or item.stream)
     ]
@@ -129,7 +128,7 @@ def _partitions(
                 f"no stream is recorded as a partition of a super stream {text[:300]!r}: the agent"
                 " learns it from the broker's management API when it claims a partition"
             )
-    return [item for item in meant if item.state not in _TOMBSTONES]
+    return [item for item in meant if not item.state.is_tombstone]
 
 
 def _queue(
@@ -163,6 +162,34 @@ def _queue(
     return [_readable(alive[0])]
 
 
+def still_meant(
+    item: CatalogItem, wanted: Sequence[str], *, super_streams: Sequence[str] = (), vhost: str = ""
+) -> bool:
+    """Whether options may be the ones by which a query has begun to read a stream.
+
+    Names of queues and bindings change, and are recorded late, so this asks for less than `meant`:
+    only who names other streams now leaves this one out.
+
+    Args:
+        item: of a stream that a query has read before, and that is there.
+        wanted, super_streams, vhost: as for `meant`.
+    """
+    if vhost and item.name.vhost not in ("", vhost):
+        return False
+    if super_streams and not item.name.super_stream:
+        return True
+    queue, host = item.name.queue, item.name.vhost
+    names = {item.stream, queue, f"{host}/{queue}"}
+    groups = {item.name.super_stream, f"{host}/{item.name.super_stream}"}
+    return any(
+        _matcher(text)(item.stream) or _matcher(text)(queue) if is_pattern(text) else text in names
+        for text in wanted
+    ) or any(
+        _matcher(text)(item.name.super_stream) if is_pattern(text) else text in groups
+        for text in super_streams
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Gone(Gap):
     """Offsets that went with their stream; an empty range where nobody knows how far it reached.
@@ -192,7 +219,7 @@ def is_gone(item: CatalogItem | None) -> bool:
 
 def is_leaving(item: CatalogItem | None) -> bool:
     """Whether an object of a stream may be missing because the stream is, or is being, deleted."""
-    return is_gone(item) or (item is not None and item.state is StreamState.DELETING)
+    return item is None or item.state.is_tombstone
 
 
 def deleted(item: CatalogItem) -> NotFoundError:

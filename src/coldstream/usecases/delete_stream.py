@@ -79,7 +79,7 @@ def delete_stream(
         UnknownOutcomeError: nobody can say whether it landed; try again.
     """
     item = _own(context, stream)
-    if item.state in (StreamState.DELETING, StreamState.DELETED):
+    if item.state.is_tombstone:
         return item
     check_hold(item, policies)
     change = tombstone(item, until_ms=now_ms + undelete_ms, uid=_token(context))
@@ -119,13 +119,13 @@ def sweep(
         context: where.
         deleter: the same bucket.
         stream: directory name.
-        policies: all rules; a legal hold stops the sweep before it begins.
+        policies: all rules; a legal hold stops the sweep, also one that has begun.
         revision: of the tombstone that this sweep was started for.
         empty: how often in a row earlier steps saw the prefix empty.
         now_ms: ms since the Unix epoch.
         time_left: whether there is time for another page.
         rules_revision: of `policies`, as in `delete_stream`. The change of the state to `deleted`
-            and a hold exclude each other; what comes after it is too late.
+            and a hold exclude each other; one that comes after it saves what is still there.
 
     Raises:
         NotFoundError: the catalog does not know the stream: nothing is provable, nothing goes.
@@ -141,6 +141,9 @@ def sweep(
         item = _perform(context, replace(change, rules_revision=rules_revision))
     if item.state is not StreamState.DELETED or item.revision != revision + 1:
         return Sweep(stream, SweepState.CALLED_OFF, 0, 0, 0)
+    check_hold(item, policies)  # whoever made it `deleted` may not have asked
+    if now_ms < item.undelete_until:
+        raise UnavailableError("the undelete time is not over", stream=stream)
     objects = size = 0
     while True:
         swept = sweep_prefix(context, deleter, stream, time_left=time_left)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
-from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import (
     MarkKey,
     collect_path,
@@ -46,16 +46,18 @@ class ProofState:
     """The state of a stream that a record was made under: only that very state makes it a proof.
 
     The revision alone would not do: a table that is restored twice from one backup counts the same
-    numbers twice.
+    numbers twice. Nor would both numbers without the state: whoever may write an item can set the
+    one and leave the others, and what was garbage of a live stream would prove its deletion.
     """
 
     revision: int
     token: int
+    state: StreamState = StreamState.LIVE
 
     @classmethod
     def of(cls, item: CatalogItem) -> ProofState:
         """The state that an item is in."""
-        return cls(item.revision, item.state_token)
+        return cls(item.revision, item.state_token, item.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ def write_record(
         "stream": stream,
         "revision": state.revision,
         "state_token": f"{state.token:016x}",
+        "state": state.state,
         "first": lines[0],
         "last": lines[-1],
         "count": len(lines),
@@ -217,12 +220,14 @@ def _parsed(line: bytes, stream: str, under: str) -> RecordHeader:
         raise ValueError("not a record of this version and stream")
     first, last, count = document["first"], document["last"], document["count"]
     revision, token = document["revision"], int(document["state_token"], 16)
+    # Records without it are of live streams: no others were looked through then.
+    state = StreamState(document.get("state", StreamState.LIVE))
     numbers = isinstance(revision, int) and isinstance(count, int)
     if numbers and not 0 < count <= MAX_KEYS:
         raise ValueError("a header with another number of keys than any record has")
     if not (numbers and isinstance(first, str) and isinstance(last, str)):
         raise ValueError("a header with other fields")
-    return RecordHeader(ProofState(revision, token), under + first, under + last, count)
+    return RecordHeader(ProofState(revision, token, state), under + first, under + last, count)
 
 
 def _unreadable(exc: Exception, stream: str, path: str) -> CorruptDataError:

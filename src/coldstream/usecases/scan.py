@@ -99,6 +99,7 @@ def scan(
     *,
     now_ms: int,
     target_size: int,
+    grace_ms: int = 0,
     cursor: str | None = None,
     mark: bool = False,
     look: bool = False,
@@ -119,6 +120,7 @@ def scan(
         policies: all rules.
         now_ms: ms since the Unix epoch.
         target_size: bytes of a full fragment.
+        grace_ms: how long the machine of a deletion may wait behind the undelete time.
         cursor: of the page before, None for the first.
         mark: whether to say in the bucket that the table lacks no stream; without it, only read.
         look: whether `reconcile` goes through the bucket in any case; of the first page.
@@ -152,7 +154,13 @@ def scan(
     for item in page.items:
         try:
             if (foreign is not None and item.table_id != foreign) or _wanted(
-                item, workflow, policies, now_ms=now_ms, target_size=target_size, in_turn=in_turn
+                item,
+                workflow,
+                policies,
+                now_ms=now_ms,
+                target_size=target_size,
+                grace_ms=grace_ms,
+                in_turn=in_turn,
             ):
                 wanted.append(item.stream)
         except InvalidInputError as exc:  # one item must not stop the work on all the others
@@ -287,11 +295,12 @@ def _wanted(
     *,
     now_ms: int,
     target_size: int,
+    grace_ms: int,
     in_turn: Callable[[str], bool],
 ) -> bool:
     if workflow is ScanFor.COLLECT:
         return item.state in (StreamState.LIVE, StreamState.DELETED)
-    if workflow is ScanFor.RECONCILE and is_overdue(item, now_ms=now_ms):
+    if workflow is ScanFor.RECONCILE and is_overdue(item, now_ms=now_ms, grace_ms=grace_ms):
         return not effective(policies, item.stream, item.name).may_be_held
     if item.state is not StreamState.LIVE:
         return False

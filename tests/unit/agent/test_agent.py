@@ -17,6 +17,7 @@ from coldstream.agent.committed import CommittedFile
 from coldstream.agent.history import CommittedHistory
 from coldstream.agent.host import ThisMachine
 from coldstream.agent.log import StreamLog
+from coldstream.agent.progress import Progress
 from coldstream.errors import (
     CorruptDataError,
     FencedError,
@@ -546,12 +547,38 @@ def test_an_agent_says_every_minute_that_it_lives_whatever_becomes_of_its_words(
     assert {(each.node, each.streams, each.interval_ms) for each in beats} == {
         ("rabbit@a", 1, 60_000)
     }
-    assert warned == {1: [], 2: ["no heartbeat: DynamoDB did not answer"], 3: [], 4: []}
+    assert warned == {0: [], 1: [], 2: ["no heartbeat: DynamoDB did not answer"], 3: [], 4: []}
     assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
     assert [each.pages for each in beats] == [1] * 4
     assert len(beats.pages) == 2, "told when it has changed, and not again"
     (word,) = unpack(beats.pages[-1].data)
     assert (word.stream, word.offsets, word.lag_ms) == (STREAM, (40,) * 5, 0)
+
+
+def test_a_table_that_hangs_when_it_is_told_keeps_no_stream_waiting(site: Site) -> None:
+    """Each word may wait for two minutes, and so did all uploads."""
+    write_stream(site.data_dir / STREAM, messages=40, chunk_messages=10)
+    published, told = threading.Event(), threading.Event()
+
+    class Hangs(Beats):
+        def beat(self, heartbeat: Heartbeat) -> None:
+            told.set()
+            assert published.wait(60)
+            super().beat(heartbeat)
+
+    agent = site.agent(once=False, flush_ms=0, node="rabbit@a", host=ThisMachine())
+    agent.heartbeats = beats = Hangs()
+
+    def report(rows: list[Progress]) -> None:
+        if told.is_set() and any(row.next_offset == 40 for row in rows):
+            published.set()
+            agent.stop()
+
+    agent.report = report
+
+    agent.run()
+
+    assert len(beats) == 1
 
 
 def test_an_agent_that_runs_once_says_nothing_of_itself(site: Site) -> None:

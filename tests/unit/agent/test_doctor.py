@@ -192,6 +192,31 @@ def test_a_chunk_from_the_future_is_warned_of_and_an_old_one_is_not(tmp_path: Pa
     assert "days ahead of this machine's clock" in behind.said
 
 
+def test_the_directory_of_one_stream_is_not_taken_for_that_of_all(tmp_path: Path) -> None:
+    """It said that all is well and no stream is there yet."""
+    write_stream(tmp_path / STREAM, messages=10)
+
+    (found,) = machine.look_at_directory(tmp_path / STREAM, most=5)
+
+    assert found.level is Level.FAILED
+    assert found.remedy == f"set --data-dir to {tmp_path}"
+
+
+def test_the_newest_chunk_is_looked_for_where_something_was_written_last(tmp_path: Path) -> None:
+    """Not in directories that were made last, of which many hold nothing."""
+    write_stream(tmp_path / STREAM, messages=100)
+    for number in range(7):
+        write_stream(tmp_path / f"__empty_{number}", messages=0)
+    old = tmp_path / "__old_1745252105682952932"
+    write_stream(old, messages=10, start_timestamp=1_500_000_000_000)
+    for each in old.iterdir():
+        os.utime(each, (1_500_000_000, 1_500_000_000))
+
+    (found,) = machine.look_at_chunks(tmp_path, most=1, now_ms=lambda: 1_790_000_000_000)
+
+    assert "days" not in found.said
+
+
 # --- the probe
 
 

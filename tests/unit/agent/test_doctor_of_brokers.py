@@ -12,7 +12,7 @@ import pytest
 from coldstream.agent.doctor.broker import BrokerChecks
 from coldstream.agent.doctor.findings import Finding, Level, perform
 from coldstream.broker.connection import StreamUri
-from coldstream.broker.management import Management
+from coldstream.broker.management import Management, StreamQueue
 from coldstream.broker.tls import Tls
 from coldstream_devkit.broker import free_ports
 from coldstream_devkit.generator import write_stream
@@ -44,6 +44,16 @@ def test_a_broker_that_is_down_fails_every_check_with_what_to_do(tmp_path: Path)
 
 def test_a_stream_without_a_chunk_is_not_asked_for(tmp_path: Path) -> None:
     assert looked(tmp_path, free_ports(1)[0])["committed"].level is Level.OK
+
+
+def test_a_stream_with_chunks_is_tried_however_many_without_any_were_made_since(
+    tmp_path: Path,
+) -> None:
+    write_stream(tmp_path / "__orders_1745252105682952932", messages=10)
+    for number in range(7):
+        write_stream(tmp_path / f"__empty_{number}", messages=0)
+
+    assert "__orders_" in looked(tmp_path, free_ports(1)[0])["committed"].said
 
 
 @pytest.fixture
@@ -78,3 +88,31 @@ def test_another_service_at_the_port_is_told_from_a_broker(
     assert rows["stream port"].level is Level.OK
     assert rows["broker"].level is rows["management API"].level is Level.FAILED
     assert ("certificate" in rows["broker"].remedy) is tls
+
+
+def test_directories_of_which_the_user_sees_no_stream_are_named_with_what_to_permit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of them is uploaded, and every other line was ok."""
+    write_stream(tmp_path / "__orders_1745252105682952932", messages=10)
+    write_stream(tmp_path / "closed_hidden_1745252105682952933", messages=10)
+    seen = [StreamQueue("/", "orders")]
+    monkeypatch.setattr(Management, "streams", lambda _: seen)
+    monkeypatch.setattr(Management, "closed_vhosts", lambda _: ["closed"])
+    checks = BrokerChecks(
+        StreamUri("127.0.0.1", 1, "tier", "s3cret"),
+        Management("127.0.0.1", 1, "tier", "s3cret"),
+        tmp_path,
+    )
+
+    def said() -> list[Finding]:
+        assert checks.management is not None
+        return [each for each in checks.managed(checks.management) if each.level is Level.WARNING]
+
+    (warned,) = said()
+    assert "closed_hidden_1745252105682952933" in warned.said
+    assert "__orders_" not in warned.said
+    assert "-p closed tier" in warned.remedy
+
+    seen.append(StreamQueue("closed", "hidden"))
+    assert said() == []

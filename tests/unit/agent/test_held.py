@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from coldstream.agent.files import DISK
+from coldstream.agent.files import DISK, LogFile, Stamp
 from coldstream.agent.held import Held
 from coldstream.agent.log import StreamLog
 from coldstream.osiris.index import INDEX_HEADER_SIZE
@@ -86,6 +89,149 @@ def test_what_was_cut_off_written_anew_and_removed_between_two_looks_is_not_read
     assert log.segments() == [end], "the newest held one is not proved, so none below it counts"
 
 
+@pytest.mark.parametrize(("epoch", "counts"), [(1, True), (2, False)])
+def test_at_a_new_claim_that_it_was_committed_counts_no_more_but_that_its_epoch_goes_on(
+    log: StreamLog, epoch: int, counts: bool
+) -> None:
+    """All members may have lost it with their power, and have written other messages since."""
+    before, end = log.segments(), log.end()
+    held = keep(log, proved=end)
+    shutil.rmtree(log.directory)
+    write_stream(
+        log.directory, messages=40, chunk_messages=2, start_offset=end, epochs=((epoch, 0),)
+    )
+    assert log.segments() == [*before, end]
+
+    held.doubt(log.directory)
+
+    assert log.segments() == ([*before, end] if counts else [end])
+
+
+def test_nothing_counts_of_a_file_that_reaches_above_where_a_member_made_anew_begins(
+    tmp_path: Path,
+) -> None:
+    """Its log is its writer's, which begins within what is held; the rest of that was cut off."""
+    log = StreamLog(tmp_path / STREAM, Held(DISK, budget=2**30, most=100))
+    write_stream(log.directory, messages=200, chunk_messages=10, epochs=((5, 0),))
+    keep(log, proved=60)
+    shutil.rmtree(log.directory)
+
+    write_stream(
+        log.directory,
+        messages=200,
+        chunk_messages=10,
+        start_offset=100,
+        epochs=((5, 0), (6, 150)),
+    )
+
+    assert log.segments()[0] == 100
+    assert {each.epoch for each in log.chunks_between(150, 200, committed=_END)} == {6}
+
+
+def test_a_tail_that_was_cut_off_hides_nothing_that_is_held_below_it(log: StreamLog) -> None:
+    *below, last = log.segments()
+    shutil.rmtree(log.directory)
+    # As if what is below had been gone on with in the new epoch before it was removed.
+    write_stream(
+        log.directory, messages=last, chunk_messages=2, segment_bytes=5_000, epochs=((2, 0),)
+    )
+    write_stream(log.directory, messages=4, chunk_messages=2, start_offset=last, epochs=((1, 0),))
+    assert keep(log, proved=0).lacking == 0
+    shutil.rmtree(log.directory)
+
+    write_stream(
+        log.directory, messages=2, chunk_messages=2, start_offset=last + 4, epochs=((2, 0),)
+    )
+
+    assert log.segments() == [*below, last + 4]
+
+
+@dataclass
+class Flaky:
+    """Files of which one cannot be opened."""
+
+    bad: str = ""
+    why: type[OSError] = FileNotFoundError
+
+    def names(self, directory: Path) -> Sequence[str]:
+        return DISK.names(directory)
+
+    def stamp(self, directory: Path, name: str) -> Stamp:
+        return DISK.stamp(directory, name)._replace(fresh=False)
+
+    def open(self, directory: Path, name: str) -> AbstractContextManager[LogFile]:
+        if name == self.bad:
+            raise self.why(name)
+        return DISK.open(directory, name)
+
+
+def test_a_file_that_goes_while_it_is_asked_makes_nothing_count_that_was_cut_off(
+    tmp_path: Path,
+) -> None:
+    """Retention took it; that it is gone says nothing about what is held below it."""
+    files = Flaky()
+    log = StreamLog(tmp_path / STREAM, Held(files, budget=2**30, most=100))
+    write_stream(log.directory, messages=40, chunk_messages=2, segment_bytes=5_000)
+    keep(log, proved=0)
+    end = log.end()
+    shutil.rmtree(log.directory)
+    write_stream(log.directory, messages=4, chunk_messages=2, start_offset=end, epochs=((2, 0),))
+    files.bad = log.index_path(end).name
+
+    with pytest.raises(FileNotFoundError):
+        log.segments()
+    files.bad = ""
+    assert log.segments() == [end]
+
+
+def test_what_could_not_be_held_is_tried_again_though_nothing_has_changed(tmp_path: Path) -> None:
+    files = Flaky(why=PermissionError)
+    held = Held(files, budget=2**30, most=100)
+    log = StreamLog(tmp_path / STREAM, held)
+    write_stream(log.directory, messages=40, chunk_messages=2, segment_bytes=5_000)
+    before = log.chunks_between(0, _END, committed=_END)
+    files.bad = log.segment_path(0).name
+
+    held.keep_new(log.directory)
+    files.bad = ""
+    held.keep_new(log.directory)
+    retire(log, 2)
+
+    assert log.chunks_between(0, _END, committed=_END) == before
+
+
+def test_while_nobody_looks_a_file_that_is_made_anew_under_its_name_is_held(
+    log: StreamLog,
+) -> None:
+    held, (*_, first, last) = keep(log), log.segments()
+    for each in (first, last):
+        log.index_path(each).unlink()
+        log.segment_path(each).unlink()
+    write_stream(
+        log.directory, messages=20, chunk_messages=2, start_offset=first, segment_bytes=2_000
+    )
+    whole = log.chunks_between(first, _END, committed=_END)
+    assert len(log.segments()) > 4
+
+    held.keep_new(log.directory)
+    there = StreamLog(log.directory).segments()
+    retire(log, len(there) - 1)
+
+    assert log.chunks_between(first, _END, committed=_END) == whole
+
+
+def test_of_a_stream_that_nobody_has_looked_at_everything_is_held_and_files_lack_once(
+    log: StreamLog,
+) -> None:
+    for most, lacking in ((100, 0), (4, 2 * len(log.segments()) - 4)):
+        held = Held(DISK, budget=2**30, most=most)
+        for _ in range(3):
+            held.keep_new(log.directory)
+            assert held.lacking == lacking
+        held.close()
+    held.keep_new(log.directory)
+
+
 @pytest.mark.parametrize(("proved", "epoch"), [("all", 2), ("some", 1)])
 def test_what_was_committed_when_it_was_last_there_or_goes_on_in_its_epoch_is_read(
     log: StreamLog, proved: str, epoch: int
@@ -143,6 +289,36 @@ def test_a_file_made_anew_under_the_same_name_replaces_the_held_one(log: StreamL
         assert file.read(0, 7) == b"another"
 
 
+def test_what_comes_and_goes_while_a_look_waits_for_the_store_is_held(log: StreamLog) -> None:
+    keep(log)
+    before, end = log.segments(), log.end()
+    more = {"messages": 20, "chunk_messages": 2, "segment_bytes": 5_000}
+    write_stream(log.directory, start_offset=end, **more)
+    everything = log.segments()
+    assert len(everything) > len(before) + 2
+    held = log.files
+    assert isinstance(held, Held)
+
+    held.keep_new(log.directory)
+    retire(log, len(everything) - 1)
+
+    assert log.segments() == everything
+    held.keep_new(log.directory)
+    assert held.unlinked_bytes > 0
+
+
+def test_while_a_look_waits_no_more_of_the_disk_is_held_than_may_be(tmp_path: Path) -> None:
+    write_stream(tmp_path / STREAM, messages=40, chunk_messages=2, segment_bytes=5_000)
+    log = StreamLog(tmp_path / STREAM, Held(DISK, budget=12_000, most=100))
+    held = keep(log)
+    retire(log, len(log.segments()) - 1)
+
+    held.keep_new(log.directory)
+
+    assert 0 < held.unlinked_bytes <= 12_000
+    assert held.dropped > 0
+
+
 def test_what_is_durable_is_let_go(log: StreamLog) -> None:
     segments = log.segments()
     held = keep(log)
@@ -161,6 +337,25 @@ def test_an_open_file_outlives_that_it_is_let_go(log: StreamLog) -> None:
     with log.files.open(log.directory, log.segment_path(first).name) as file:
         held.forget(log.directory)
         assert file.read(0, 4) == b"OSIL"
+
+
+def test_a_stream_that_fills_what_the_disk_may_take_costs_no_other_stream_anything(
+    tmp_path: Path,
+) -> None:
+    held = Held(DISK, budget=20_000, most=100)
+    small, large = (StreamLog(tmp_path / f"__{name}_1", held) for name in ("small", "large"))
+    for log, messages in ((small, 30), (large, 60)):
+        write_stream(log.directory, messages=messages, chunk_messages=2, segment_bytes=5_000)
+        keep(log)
+    retire(large, 3)
+    keep(large)
+    assert held.dropped == 0, "it has nearly all of it"
+
+    (first,) = retire(small, 1)
+    keep(small)
+
+    assert (held.dropped, small.segments()[0]) == (1, first)
+    assert 15_000 < held.unlinked_bytes <= 20_000
 
 
 @pytest.mark.parametrize(("budget", "most"), [(0, 100), (2**30, 0)])

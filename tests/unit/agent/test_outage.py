@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Event
 from typing import Any
 
 import pytest
 
 from coldstream.agent import link
+from coldstream.agent.host import ThisMachine
+from coldstream.agent.progress import Progress
 from coldstream.errors import UnavailableError
 from coldstream.ports.objects import CutShortError
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
-from .disturbed import Faults, Run, durable
+from .disturbed import Failing, Faults, Run, durable
 from .machine import EPOCH_MS, Machine
 
 STREAMS = [f"__stream{number}_1745252105682952932" for number in range(5)]
@@ -23,7 +26,9 @@ HOURS = 2 * 3600.0
 class Outage(Faults):
     """Refuses from one moment to another; notes when it was asked meanwhile, and after."""
 
-    def __init__(self, machine: Machine, begin: float, end: float, *, only: str = "") -> None:
+    def __init__(
+        self, machine: Machine, begin: float, end: float, *, only: str | tuple[str, ...] = ""
+    ) -> None:
         super().__init__()
         self.machine, self.begin, self.end, self.only = machine, begin, end, only
         self.refused: list[str] = []
@@ -88,6 +93,98 @@ def test_an_outage_makes_no_upload_twice_and_leaves_no_hole(site: Site) -> None:
         keys
     )
     assert not any(row.holes for row in run.agent.progress())
+
+
+@pytest.mark.parametrize("begin", [0.0, 20.0])
+def test_what_retention_takes_while_the_remote_tier_is_away_is_uploaded_when_it_is_back(
+    site: Site, begin: float
+) -> None:
+    """Before the first claim, and after it: each try to claim anew goes on with what is held."""
+    stream, machine, size = STREAMS[0], Machine(), 20
+    directory = site.data_dir / stream
+    write_stream(directory, messages=size, chunk_messages=10)
+
+    def happens() -> None:
+        if not everything and machine.now > outage.begin + 60:
+            write_stream(
+                directory, messages=400, chunk_messages=10, segment_bytes=50_000, start_offset=size
+            )
+            everything.append(site.local_chunks(stream))
+        if machine.now > outage.begin + HOURS / 2:
+            for path in sorted(directory.glob("*.segment"))[:-3]:
+                path.with_suffix(".index").unlink()
+                path.unlink()
+
+    outage = Outage(machine, begin, begin + HOURS, only="catalog")
+    settings = {"poll_seconds": 15, "rescan_seconds": 30.0}
+    run = Run(site, outage, machine=machine, settings=settings, most_looks=4000)
+    everything: list[bytes] = []
+
+    def done(rows: object) -> bool:
+        happens()
+        return machine.now > outage.end + 600
+
+    run.done = done  # type: ignore[method-assign]
+    run.go()
+
+    assert site.remote_chunks(stream) == everything[0]
+    assert not any(row.holes for row in run.agent.progress())
+
+
+class Hangs(Faults):
+    """Answers for the table only where `open` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.asked = Event(), Event()
+        self.open.set()
+
+    def call(self, name: str) -> None:
+        if name.startswith("catalog") and not self.open.is_set():
+            self.asked.set()
+            assert self.open.wait(60)
+
+
+def test_what_comes_and_goes_while_all_looks_wait_for_a_table_that_hangs_is_uploaded(
+    site: Site,
+) -> None:
+    for stream in STREAMS:
+        write_stream(site.data_dir / stream, messages=40, chunk_messages=10)
+    agent = site.agent(once=False, flush_ms=0, looks=1, watch_seconds=0.05, host=ThisMachine())
+    hangs, last = Hangs(), STREAMS[-1]
+    agent.context = replace(agent.context, catalog=Failing(site.catalog, hangs, "catalog"))
+    stages = ["begin", "grow", "wait", "wait", "wait", "retire", "end"]
+    everything: list[bytes] = []
+
+    def report(rows: list[Progress]) -> None:
+        if stages[0] == "begin":
+            if len(rows) < len(STREAMS) or any(row.next_offset < 40 for row in rows):
+                return
+            hangs.open.clear()
+            for stream in STREAMS[:-1]:
+                chunk = build_chunk(40, 10, EPOCH_MS, [b"x" * 200] * 10)
+                append_chunks(site.data_dir / stream, [chunk])
+        elif stages[0] == "grow":
+            if len(agent._turns.busy) < 2:
+                return
+            more = {"messages": 400, "chunk_messages": 10, "segment_bytes": 50_000}
+            write_stream(site.data_dir / last, start_offset=40, **more)  # type: ignore[arg-type]
+        elif stages[0] == "retire":
+            everything.append(site.local_chunks(last))
+            for path in sorted((site.data_dir / last).glob("*.segment"))[:-2]:
+                path.with_suffix(".index").unlink()
+                path.unlink()
+            hangs.open.set()
+        elif stages[0] == "end":
+            if any(row.next_offset == 440 for row in rows) or any(row.error for row in rows):
+                agent.stop()
+            return
+        del stages[0]
+
+    agent.report = report
+    agent.run()
+
+    assert site.remote_chunks(last) == everything[0]
 
 
 class Brittle:

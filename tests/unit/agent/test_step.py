@@ -54,7 +54,7 @@ from coldstream.agent.state import (
 )
 from coldstream.agent.step import failing, given_back, landed, placed, step, vanished
 from coldstream.errors import CorruptDataError, FencedError, UnavailableError
-from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root
 from coldstream.usecases.commit_runs import CommitReport
@@ -137,7 +137,7 @@ def test_what_is_cut_is_under_way_until_it_is_back() -> None:
 def test_a_chunk_of_a_higher_epoch_ends_the_claim_once_all_is_back() -> None:
     course, _ = step(UNDER_WAY, seen(), CutTo(80, (), over=True))
     assert course.state == Draining(CLAIM)
-    assert step(course, seen(), Begun()) == (course, ())
+    assert step(course, seen(), Begun()) == (course, (Hold(),))
 
     course = landed(landed(course, 50, 101.0), 60, 102.0)
     course, effects = step(course, seen(103.0), Begun())
@@ -182,10 +182,10 @@ def test_of_a_stream_that_is_gone_the_tail_is_cut_only_where_the_rules_say_so() 
 
 def test_after_a_fault_nothing_is_cut_and_the_stream_is_claimed_anew_later() -> None:
     course, effects = step(UNDER_WAY, seen(), Failed(FAULT, 130.0))
-    assert (course.state, course.error, effects) == (Draining(CLAIM, 130.0), FAULT, ())
+    assert (course.state, course.error, effects) == (Draining(CLAIM, 130.0), FAULT, (Hold(),))
 
     course, effects = step(course, seen(129.0), Begun())
-    assert effects == (Watch(),), "what was uploaded may still enter the manifest"
+    assert effects == (Watch(), Hold()), "what was uploaded may still enter the manifest"
 
     course, effects = step(replace(course, flying=()), seen(130.0), Begun())
     assert kinds(effects) == [OpenStream]
@@ -205,7 +205,7 @@ def test_a_fault_before_any_claim_waits() -> None:
     course = failing(Course(Opening()), FAULT, 130.0)
 
     assert course.state == Waiting(130.0)
-    assert step(course, seen(), Begun()) == (course, ())
+    assert step(course, seen(), Begun()) == (course, (Hold(),))
 
 
 def test_a_stream_that_the_store_failed_waits_until_the_store_is_worth_asking() -> None:
@@ -213,7 +213,7 @@ def test_a_stream_that_the_store_failed_waits_until_the_store_is_worth_asking() 
 
     course, effects = step(course, seen(100.0, store_at=500.0), Begun())
 
-    assert (course.until, effects) == (500.0, ())
+    assert (course.until, effects) == (500.0, (Hold(),))
 
 
 def test_before_a_damaged_chunk_all_is_cut_at_once_and_nothing_from_it_on() -> None:
@@ -336,9 +336,9 @@ def test_another_nodes_stream_is_left_to_it() -> None:
 
 
 def test_what_was_begun_before_the_writer_went_elsewhere_is_finished() -> None:
-    assert step(UNDER_WAY, seen(writer=False), Begun()) == (UNDER_WAY, (Watch(),))
+    assert step(UNDER_WAY, seen(writer=False), Begun()) == (UNDER_WAY, (Watch(), Hold()))
     behind = replace(UNDER_WAY, flying=())
-    assert step(behind, seen(writer=False), Begun()) == (behind, (Watch(),))
+    assert step(behind, seen(writer=False), Begun()) == (behind, (Watch(), Hold()))
     level = replace(behind, next_offset=80)
     assert kinds(step(level, seen(writer=False), Begun())[1]) == [Rest, Hold]
 
@@ -576,3 +576,17 @@ def test_whatever_comes_nothing_is_cut_or_claimed_out_of_turn(data: st.DataObjec
             case "gone" if data.draw(st.integers(0, 9)) == 0:
                 play.course = vanished(play.course)
     assert set(play.course.flying) == play.flying
+
+
+def test_a_partition_that_was_claimed_before_it_was_bound_is_claimed_again_for_its_name() -> None:
+    """Nothing else would put it among the partitions that a table or a query means."""
+    bound = seen(20_000.0, super_stream="orders")
+
+    course, effects = step(UNDER_WAY, bound, item(50))
+
+    assert (type(course.state), effects) == (Draining, ())
+    course = replace(course, state=UNDER_WAY.state)
+    course, _ = step(course, replace(bound, now=20_060.0), item(50))
+    assert course.state == UNDER_WAY.state, "where the name does not arrive, it is tried seldom"
+    named = replace(item(50), name=QueueName("c", "/", "orders-1", "orders", "1"))
+    assert step(UNDER_WAY, bound, named)[0].state == UNDER_WAY.state

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from coldstream.adapters.memory import MemoryHeartbeats
 from coldstream.agent.progress import Progress, Standstill
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.telling import Teller, word_of
+from coldstream.agent.telling import Beats, Teller, word_of
 from coldstream.agent.watermarks import Mark, Watermarks
 from coldstream.errors import UnavailableError
 from coldstream.plans.heartbeats import Heartbeat
 from coldstream.plans.stream_words import StreamWord, WordsPage, unpack
+from tests.unit.agent.machine import Machine
 
 SETTINGS = AgentSettings(node="rabbit@a")
 
@@ -96,6 +97,16 @@ def test_of_very_many_streams_all_are_told_in_turns_and_until_then_the_agent_say
     assert seen == set(range(64)), "what has waited longest is first"
 
 
+def test_a_heartbeat_has_the_longest_lag_of_all_its_streams() -> None:
+    scene = Scene(3)
+    scene.rows[0].marks.lag_seconds, scene.rows[2].marks.lag_seconds = 1.5, 900.25
+
+    scene.tell()
+    assert scene.beat.lag_ms == 900_250
+    scene.tell([])
+    assert scene.beat.lag_ms == 0
+
+
 def test_a_page_that_was_refused_is_told_with_the_next_heartbeat() -> None:
     scene = Scene(100)
     scene.heard.refuses = True
@@ -143,3 +154,30 @@ def test_a_word_has_the_reason_and_since_when_nothing_moves(
     assert (word.reason, word.stuck_since_ms) == (reason, since)
     assert (word.lag_ms, word.lag_bytes, word.headroom_ms) == (1500, 9, 2000)
     assert word.super_stream == "all"
+
+
+@pytest.mark.parametrize("where", ["in its thread", "without a thread"])
+def test_a_fault_while_it_is_told_is_said_and_the_next_heartbeat_comes(where: str) -> None:
+    scene, faults, sent = Scene(1), [RuntimeError("can't start new thread")], []
+    machine = Machine()
+    beats = Beats(scene.teller, machine)
+
+    class Speaker:
+        def submit(self, act: Callable[..., object], /, *given: object) -> None:
+            if where == "without a thread" and faults:
+                raise faults.pop()
+            act(*given)
+
+    def rows() -> list[Progress]:
+        sent.append(machine.now)
+        return scene.rows if not faults or where != "in its thread" else [faults.pop()]  # type: ignore[list-item]
+
+    beats.beat(Speaker(), SETTINGS, rows)
+    assert beats.unheard[0].startswith("no heartbeat: ")
+    machine.now += 59
+    beats.beat(Speaker(), SETTINGS, rows)
+    machine.now += 1
+    beats.beat(Speaker(), SETTINGS, rows)
+
+    assert (beats.unheard, len(sent)) == ((), 2)
+    assert scene.beat.streams == 1

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from coldstream.agent.gate import Gate
+from coldstream.agent.log import StreamLog
 from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.errors import PermissionDeniedError, UnavailableError
@@ -33,7 +34,7 @@ class Scene:
 
     def begin(self, **settings: Any) -> Agent:
         """A new agent, which knows nothing of before."""
-        self.gate = Gate(self.site.data_dir, self.broker)
+        self.gate = Gate(self.site.data_dir, self.broker, clock=self.machine.monotonic)
         defaults: dict[str, Any] = {"flush_ms": 5000, "poll_seconds": 15, "nudge_seconds": 2}
         self.agent = self.site.agent(
             committed=self.gate, host=self.machine, once=False, **(defaults | settings)
@@ -192,3 +193,29 @@ def test_a_busy_stream_whose_fragments_take_long_to_fill_is_not_told(scene: Scen
     assert row.marks.cut.offset < row.marks.committed.offset < scene.next
     assert told(row) == []
     assert row.marks.unproved_seconds < 60
+
+
+@pytest.mark.parametrize("end", [60, 100])
+def test_what_a_new_epoch_has_written_is_uploaded_though_its_log_ends_below_the_manifest(
+    scene: Scene, end: int
+) -> None:
+    """After a loss of power: for two hours it was neither uploaded nor told of, and lag was 0."""
+    log = StreamLog(scene.site.data_dir / STREAM)
+    scene.broker.headers[ORDERS] = log.header_at(90)
+    assert scene.run(60).next_offset == 100
+    lost: list[int] = []
+
+    def lose() -> None:
+        if lost:
+            return
+        lost.append(end)
+        scene.broker.number += 1
+        write_stream(log.directory, messages=end, chunk_messages=10, epochs=((1, 0), (2, 40)))
+        scene.broker.headers[ORDERS] = log.header_at(end - 10)
+
+    scene.agent._stop = scene.machine.flag()
+    row = scene.run(300, lose)
+
+    assert row.next_offset == end
+    assert scene.site.remote_chunks(STREAM) == scene.site.local_chunks(STREAM)
+    assert any("epoch 2 has truncated the stream to 40" in each for each in row.notices)

@@ -21,6 +21,11 @@ FIELDS = (("id", "number"), ("name", "text"), ("paid", "boolean"))
         (b" 9 , x ,yes", (9, " x ", "yes")),
         (b"007,7,1", ("007", "7", "1")),
         ("1,größe,true".encode(), (1, "größe", True)),
+        # Python takes these for ends of a line, CSV does not.
+        ("1,a\u2028b\x85c\x0bd\x0ce\x1cf,true".encode(), (1, "a\u2028b\x85c\x0bd\x0ce\x1cf", True)),
+        ('1,"a\u2028b\u2029c",true'.encode(), (1, "a\u2028b\u2029c", True)),
+        ('\ufeff"7","anna",true'.encode(), (7, "anna", True)),
+        (b"1," + b"x" * 200_000 + b",true", (1, "x" * 200_000, True)),
     ],
 )
 def test_a_record_is_an_object_whose_numbers_are_numbers(

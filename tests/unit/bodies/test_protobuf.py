@@ -14,6 +14,7 @@ from coldstream.bodies.protobuf import ProtobufBodies, message_indexes
 from coldstream.bodies.registry import HttpRegistry
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.jobs.materialise.declared_protobuf import protobuf_fields
+from coldstream.jobs.materialise.json_body import Misfits, parse_bodies
 from coldstream.jobs.materialise.kinds import TIMESTAMP
 from tests.unit.bodies.test_avro import Answers, framed
 
@@ -99,6 +100,61 @@ def test_a_body_is_read_by_a_descriptor_set() -> None:
     assert "placed" not in empty
     with pytest.raises(CorruptDataError, match="no Protobuf"):
         bodies(an_order()[:-1])
+
+
+@pytest.mark.parametrize("body", [b"\x1a\x02\xff\xfe", b"\x42\x06\x0a\x02\xff\xfe\x10\x01"])
+def test_text_of_proto2_that_is_no_utf8_is_told_and_not_taken_for_other_text(body: bytes) -> None:
+    file = descriptor_pb2.FileDescriptorProto()
+    file.CopyFrom(FILE)
+    file.syntax = "proto2"
+    schema = base64.b64encode(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+
+    with pytest.raises(CorruptDataError, match=r"no UTF-8|no Protobuf"):
+        ProtobufBodies(schema.decode(), NAME, None, 2**20)(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "number", "text"),
+    [
+        (b"\x98\x06\x05\x98\x06\x06", "99", "[5,6]"),  # fields that a newer publisher has
+        (b"\x9a\x06\x02hi", "99", '"aGk="'),
+        (b"\x9b\x06\x08\x01\x9c\x06", "99", '{"1":1}'),
+        (b"\x9d\x06\x01\x00\x00\x00", "99", "1"),
+        (b"\x0a\x02hi", "1", '"aGk="'),  # text, where the schema says a number
+    ],
+)
+def test_what_the_schema_does_not_have_is_rescued_by_its_number(
+    body: bytes, number: str, text: str
+) -> None:
+    made = ProtobufBodies(SCHEMA, NAME, None, 2**20)(body)
+
+    parsed = parse_bodies(
+        pa.array([made]), protobuf_fields(SCHEMA, NAME), declared=True, misfits=Misfits.DEAD_LETTER
+    )
+
+    assert parsed.errors == {}
+    assert parsed.rescued.to_pylist() == [[(number, text)]]
+
+
+@pytest.mark.parametrize(
+    ("body", "skus", "value"),
+    [
+        (b"\x3a\x05\x0a\x01a\x50\x07", ["a"], "7"),
+        (b"\x3a\x05\x0a\x01a\x50\x07\x3a\x03\x0a\x01b\x3a\x02\x50\x08", ["a", "b", ""], "[7,8]"),
+    ],
+)
+def test_what_the_schema_does_not_have_in_a_message_within_costs_none_of_its_other_fields(
+    body: bytes, skus: list[str], value: str
+) -> None:
+    made = ProtobufBodies(SCHEMA, NAME, None, 2**20)(body)
+    fields = protobuf_fields(SCHEMA, NAME)
+
+    parsed = parse_bodies(pa.array([made]), fields, declared=True, misfits=Misfits.DEAD_LETTER)
+
+    (lines,) = parsed.columns[fields.get_field_index("lines")].to_pylist()
+    assert [each["sku"] for each in lines] == skus
+    assert parsed.errors == {}
+    assert parsed.rescued.to_pylist() == [[("lines.10", value)]]
 
 
 def test_the_table_has_a_column_for_each_field() -> None:

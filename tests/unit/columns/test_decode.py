@@ -93,7 +93,7 @@ def test_a_message_larger_than_a_batch_is_a_batch_of_its_own_and_its_memory_is_g
         [len(each) for each in batch.column("body").to_pylist()] for batch in batches(decoder, data)
     ]
     assert sizes == [[1], [5_000_000], [1]]
-    kept = sum(array.nbytes for array in decoder._assembler._pool._arrays.values())
+    kept = sum(each.nbytes for kept in decoder._assembler._pool._arrays.values() for each in kept)
     assert kept < 3_000_000
 
 
@@ -140,6 +140,22 @@ def test_a_batch_stays_as_it_is_unless_its_memory_is_to_be_used_again() -> None:
     assert [batch.column(0).to_pylist() for batch in kept] == [[b"first"], [b"other"]]
     reused = list(batches(Decoder(select(["body"]), batch_rows=1, reuse=True), data))
     assert [batch.column(0).to_pylist() for batch in reused] == [[b"other"], [b"other"]]
+
+
+def test_memory_of_batches_that_nobody_holds_any_more_is_used_again_and_no_other() -> None:
+    data = b"".join(simple(n, b"%05d" % n) for n in range(300))
+    decoder = Decoder(select(["body", "application_properties"]), batch_rows=1, reuse=False)
+    held, places = [], set()
+    for number, batch in enumerate(batches(decoder, data)):
+        places.add(batch.column("body").buffers()[2].address)
+        if number % 100 == 0:
+            held.append(batch.slice(0, 1))  # a part of it is enough
+    assert [each.column("body").to_pylist() for each in held] == [
+        [b"00000"],
+        [b"00100"],
+        [b"00200"],
+    ]
+    assert len(places) <= len(held) + 2
 
 
 def test_a_reader_that_stops_half_way_can_be_followed_by_another_piece() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -12,7 +12,9 @@ import pytest
 
 from coldstream.broker.publishing import MAX_ENTRY
 from coldstream.copies.replay import OtherHistoryError, Publishing, Replay
+from coldstream.copies.runs import HistoryChangedError
 from coldstream.errors import InvalidInputError, LostRangeError, UnavailableError
+from coldstream.manifest.entries import Entries
 from coldstream.osiris.chunk import Buffer, iter_chunks
 from coldstream.osiris.entry import Codec, encode_simple, encode_sub_batch, iter_messages
 from coldstream.plans.replay import rows
@@ -222,3 +224,51 @@ def test_a_rate_is_kept_to() -> None:
 
     assert 19 < now[0] < 21
     assert len(messages(broker)) == 200
+
+
+def test_what_was_sent_and_is_cut_off_before_the_next_session_is_told() -> None:
+    """Else the rest would be of another history, whose messages 5 to 9 nobody has sent."""
+    tier = Tier()
+    root = tier.add("s", [[chunk(n, b"old")] for n in range(20)])
+    cut = replace(
+        root,
+        epoch=2,
+        ledger=root.ledger.claimed(2, 5),
+        entries=Entries.of(
+            [
+                *list(root.entries)[:5],
+                *(
+                    tier.upload("s", [chunk(n, b"new", epoch=2)], epoch=2, floor=5)
+                    for n in range(5, 20)
+                ),
+            ]
+        ),
+    )
+    calls = itertools.count()
+
+    def dies() -> bool:
+        if next(calls) != 12:
+            return False
+        tier.commit("s", cut)
+        return True
+
+    broker = Broker(dies)
+    with pytest.raises(HistoryChangedError, match="5 on have been cut off"):
+        replay(tier.reader("s"), broker)
+    assert b"new" not in messages(broker)
+
+
+def test_a_claim_that_cuts_off_nothing_stops_no_replay() -> None:
+    tier = Tier()
+    root = tier.add("s", [[chunk(n, b"old")] for n in range(20)])
+    calls = itertools.count()
+
+    def dies() -> bool:
+        if next(calls) != 12:
+            return False
+        tier.commit("s", replace(root, epoch=2, ledger=root.ledger.claimed(2, 20)))
+        return True
+
+    broker = Broker(dies)
+    replay(tier.reader("s"), broker)
+    assert messages(broker) == [b"old"] * 20

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from coldstream.gateway.hand_off import Verdict, across, same_log, verdict
+from coldstream.gateway.hand_off import Mark, Verdict, across, same_log, verdict
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,19 @@ def test_offsets_are_passed_over_only_where_nothing_can_be_missing(
 @pytest.mark.parametrize(
     ("last", "found", "same"),
     [
-        (None, (0, 1), True),
-        ((90, 2), None, True),
-        ((90, 2), (90, 2), True),
-        ((90, 2), (95, 1), True),  # what could be compared is gone, or is tracking data
-        ((90, 2), (90, 3), False),
-        ((90, 2), (88, 2), False),
-        ((90, 2), (5, 1), False),  # a queue that was made anew
+        (None, Mark(0, 1, 50), True),
+        (Mark(90, 2, 50), None, True),
+        (Mark(90, 2, 50), Mark(90, 2, 50), True),
+        (Mark(90, 2, 50), Mark(90, 2, 49), True),  # the manifest knows the greatest time only
+        (Mark(90, 2, None), Mark(90, 2, 51), True),
+        (Mark(90, 2, 50), Mark(95, 1, 51), True),  # what could be compared is gone, or is tracking
+        (Mark(90, 2, 50), Mark(90, 3, 50), False),
+        (Mark(90, 2, 50), Mark(88, 2, 50), False),
+        (Mark(90, 2, 50), Mark(5, 1, 51), False),  # a queue that was made anew
+        (Mark(90, 1, 50), Mark(90, 1, 51), False),  # and has a chunk of the same number
     ],
 )
 def test_a_log_with_another_chunk_where_the_manifest_ends_is_another_log(
-    last: tuple[int, int] | None, found: tuple[int, int] | None, same: bool
+    last: Mark | None, found: Mark | None, same: bool
 ) -> None:
     assert same_log(last, found) is same

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from coldstream.broker.answers import MOST_FILES
 from coldstream.broker.connection import StreamUri
-from coldstream.broker.frames import Code, Key, OffsetType, frame, string
+from coldstream.broker.frames import Code, Key, OffsetType, frame, properties, string
 from coldstream.errors import UnavailableError
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.upstream import Upstream
@@ -130,6 +131,33 @@ def test_a_chunk_that_comes_late_from_a_broker_under_load_is_not_taken_for_none(
     assert asyncio.run(run()) == CHUNK[:48]
 
 
+def test_more_who_look_at_once_than_a_connection_has_numbers_wait_for_one(
+    peers: Callable[[Answer], Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of clients that come back at once, to a stream that is empty, were refused."""
+    monkeypatch.setattr("coldstream.gateway.upstream._CHUNK_SECONDS", 0.01)
+
+    def empty(key: int, body: bytes) -> list[bytes]:
+        return [members(body, 1)] if key == Key.METADATA else logging_in(key, body)
+
+    async def run() -> None:
+        upstream = await Upstream.connect(uri(peers(empty)), "/", seconds=60)
+        looks = [upstream.header("orders", OffsetType.LAST) for _ in range(600)]
+        assert await asyncio.gather(*looks) == [None] * 600
+        feeds = [await upstream.subscribe("orders", OffsetType.FIRST) for _ in range(256)]
+        waits = asyncio.create_task(upstream.header("orders", OffsetType.LAST))
+        await feeds[7].close()
+        assert await waits is None
+        await upstream.subscribe("orders", OffsetType.FIRST)
+        waits = asyncio.create_task(upstream.header("orders", OffsetType.LAST))
+        await asyncio.sleep(0)
+        await upstream.close()
+        with pytest.raises(UnavailableError):
+            await waits
+
+    asyncio.run(run())
+
+
 def test_a_stream_that_changes_ends_only_what_is_read_of_it(
     peers: Callable[[Answer], Peer],
 ) -> None:
@@ -223,3 +251,36 @@ def test_many_who_ask_a_broker_that_does_not_answer_wait_for_one_attempt(
 
     asyncio.run(run())
     assert len(peer.heard) == 1
+
+
+@pytest.mark.parametrize(("version", "logins"), [("3.10.8", 5), ("4.3.6", 1)])
+def test_a_broker_that_keeps_files_of_subscriptions_open_is_not_asked_on_one_connection_for_ever(
+    peers: Callable[[Answer], Peer], version: str, logins: int
+) -> None:
+    """RabbitMQ 3.10.8 runs out of files otherwise: then nobody can read or publish any more."""
+
+    def answer(key: int, body: bytes) -> list[bytes]:
+        if key == Key.PEER_PROPERTIES:
+            return [reply(Key.PEER_PROPERTIES, body, rest=properties({"version": version}))]
+        if key == Key.METADATA:
+            return [members(body, peer.port)]
+        if key == Key.SUBSCRIBE:
+            return [reply(Key.SUBSCRIBE, body), deliver(body[4], CHUNK)]
+        return logging_in(key, body)
+
+    peer = peers(answer)
+
+    async def run() -> None:
+        tier = BrokerTier(uri(peer), seconds=60)
+        for _ in range(4 * MOST_FILES + 1):
+            found = await tier.last("/", "orders")
+            assert found is not None
+            assert found.header == CHUNK[:48]
+        assert peer.heard.count(Key.OPEN) == logins
+        assert tier.generation("/") == 1, "it is the same broker: what it has proved still holds"
+        # Whoever asks the one that is about to be replaced has his answer from it.
+        assert None not in await asyncio.gather(*(tier.last("/", "orders") for _ in range(300)))
+        await tier.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "the end waits for nothing more"
+
+    asyncio.run(run())

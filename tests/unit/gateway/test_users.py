@@ -68,6 +68,30 @@ def test_how_long_a_login_takes_does_not_tell_who_is_a_user(
         assert hashed == [(2**14, 8, 1)], user
 
 
+def test_a_password_that_was_right_is_not_hashed_again_and_any_other_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else hundreds of clients that come back at once wait for as many hashes, and give up."""
+    hashed: list[str] = []
+    real = passwords._scrypt
+
+    def counted(password: str, salt: bytes, *cost: int) -> bytes:
+        hashed.append(password)
+        return real(password, salt, *cost)
+
+    line = f"app:{passwords.hashed('secret', SALT)}:.*"
+    users = parse_users(f"{line}\nplain:word:.*")
+    monkeypatch.setattr(passwords, "_scrypt", counted)
+    assert all(users.log_in("app", "secret") is not None for _ in range(100))
+    assert hashed == ["secret"]
+    assert users.log_in("app", "Secret") is None
+    assert users.log_in("plain", "secret") is None
+    assert users.log_in("nobody", "secret") is None
+    assert hashed == ["secret", "Secret", "secret", "secret"]
+    assert "secret" not in repr(users)
+    assert parse_users(line.replace("app:", "other:")).log_in("app", "secret") is None
+
+
 @pytest.mark.parametrize(
     ("pattern", "vhost", "name", "may"),
     [

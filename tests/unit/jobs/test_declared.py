@@ -127,6 +127,24 @@ def _record(*types: Any) -> str:
     return json.dumps({"type": "record", "name": "r", "fields": fields})
 
 
+@pytest.mark.parametrize("named", ["Address", "shop.Address"])
+@pytest.mark.parametrize("name", ["Address", "shop.Address"])
+def test_a_record_of_avro_is_found_by_its_whole_name_and_by_the_last_part_of_it(
+    name: str, named: str
+) -> None:
+    address = {"type": "record", "name": name, "fields": [{"name": "city", "type": "string"}]}
+    fields = [{"name": "bill", "type": address}, {"name": "ship", "type": ["null", named]}]
+    order = {"type": "record", "name": "Order", "namespace": "shop", "fields": fields}
+
+    found = parse_declared(json.dumps(order))
+
+    assert (
+        found.field("bill").type
+        == found.field("ship").type
+        == pa.struct([pa.field("city", pa.string(), nullable=False)])
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -149,6 +167,12 @@ def _record(*types: Any) -> str:
         ("{", "no JSON"),
         ('{"type": "array"}', "neither a JSON Schema"),
         (_properties(a={"type": ["string", "integer"]}), "is not one type; text takes any value"),
+        (_properties(a={"type": 5}), "a: '5' is no type"),
+        (_properties(a={"type": [{"type": "string"}]}), "is no type"),
+        (
+            _properties(a={"type": "object", "properties": {"b": {}}, "required": True}),
+            "a: required is a list of names, not 'True'",
+        ),
         (_properties(a={"type": "money"}), "a: 'money' is no type of JSON Schema"),
         (_properties(a={}), "a: None is not one type"),
         (_properties(a={"type": "object"}), "an object without properties"),
@@ -259,6 +283,49 @@ def test_declared_bodies_go_the_quick_way() -> None:
     bodies += [b'{"id":1}', b'{"id":2,"lines":[null,{"sku":null}]}']
     assert json_body._quickly(pa.array(bodies), QUICK) is not None
     assert json_body._quickly(pa.array([b'{"n":1}']), QUICK) is None, "id must be there"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("decimal(38,18)", "500000000000000000000"),
+        ("decimal(38,18)", "-500000000000000000000"),
+        ("decimal(38,2)", "9" * 38),
+        ("decimal(38,38)", "1"),
+        ("decimal(38,0)", "1e-39"),
+        ("decimal(10,2)", "-345e-41"),
+        ("decimal(20,18)", "1E-77"),
+        ("decimal(10,2)", "1e+300"),
+        ("decimal(10,2)", "0.1e1000"),
+    ],
+)
+def test_a_number_with_more_digits_than_its_column_is_never_another_number(
+    kind: str, text: str
+) -> None:
+    body = pa.array([f'{{"n": {text}}}'.encode()])
+    parsed = parse_bodies(body, parse_declared(f"n: {kind}"), declared=True)
+    assert parsed.columns[0].to_pylist() == [None]
+    assert parsed.rescued.to_pylist() == [[("n", text)]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"1e-41"', '"+1e-41"', r'"1e\u002d41"', r'"1\u0065-41"', r'"1e-\u0034\u0031"', '"1e-41" '],
+)
+@pytest.mark.parametrize(
+    ("form", "row"),
+    [
+        ('{"n": %s}', [None, None, None]),
+        ('{"m": [0.5,%s]}', [None, [Decimal("0.50"), None], None]),
+        ('{"o": {"p":%s}}', [None, None, {"p": None}]),
+    ],
+)
+def test_a_text_with_a_power_of_ten_is_never_another_number(
+    form: str, row: list[object], text: str
+) -> None:
+    known = parse_declared("n: decimal(10,2)\nm: array<decimal(10,2)>\no: struct<p: decimal(10,2)>")
+    parsed = parse_bodies(pa.array([(form % text).encode()]), known, declared=True)
+    assert [each.to_pylist() for each in parsed.columns] == [[each] for each in row]
 
 
 _TIMES = st.sampled_from(

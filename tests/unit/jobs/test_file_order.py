@@ -138,13 +138,29 @@ def test_what_is_held_of_very_many_small_batches_is_counted_with_what_they_cost(
     held = OpenFile(0, layout.schema, 1)
     for n in range(1000):
         rows = _batch(n, ["x"])
-        held.hold(rows, rows.column("stream"), rows.column("offset").to_numpy())
+        held.hold(rows, rows.column("stream"), rows.column("offset").to_numpy(), part=False)
     batches = len(held._held) + len(held._few)
     assert batches <= 1000 // 16 + 16
     assert held.held_bytes >= 1000 * _batch(0, ["x"]).nbytes + batches * 512 * 5
     held.flush()
     assert (held.held_bytes, held.rows) == (0, 1000)
     held.drop()
+
+
+def test_a_large_batch_is_held_as_it_came_and_the_lesser_part_of_one_does_not_hold_on_to_it() -> (
+    None
+):
+    layout = _layout(shared=True)
+    whole = _batch(0, ["x" * 1000] * 4000)
+    for rows, part in ((whole, False), (whole.slice(0, 1500), True)):
+        held = OpenFile(0, layout.schema, 1)
+        held.hold(rows, rows.column("stream"), rows.column("offset").to_numpy(), part=part)
+        held._together()
+        (found,) = held._held
+        assert found.equals(rows)
+        mine = found.column("who").buffers()[2].address
+        assert (mine == whole.column("who").buffers()[2].address) is not part
+        held.drop()
 
 
 def test_an_older_table_gets_the_column_of_an_order_first_and_then_the_order(

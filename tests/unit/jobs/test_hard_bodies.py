@@ -19,11 +19,19 @@ from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
+from coldstream.jobs.materialise.kinds import name_of
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TablePartition, TableRule
 from coldstream.jobs.materialise.run import Tables
-from coldstream.jobs.materialise.schema import KEY_COLUMNS, MAX_DEPTH, columns_of, grown
+from coldstream.jobs.materialise.schema import (
+    KEY_COLUMNS,
+    MAX_DEPTH,
+    MAX_FIELDS,
+    MAX_LEAVES,
+    columns_of,
+    grown,
+)
 from coldstream.jobs.materialise.task_result import TaskResult, encode_result, parse_result
 from coldstream.jobs.materialise.transform import first_schema
 from tests.support.memory_table import MemoryTable
@@ -423,3 +431,56 @@ def test_a_dry_run_tells_of_a_deleted_stream_too() -> None:
     site.run(window=BackfillWindow(first=0, next_offset=10))
     site.gone = True
     assert site.run(dry_run=True).deleted == {ORDERS: [[10, 30]]}
+
+
+def _leaves(kind: pa.DataType) -> int:
+    """Fields of a type at all depths."""
+    if pa.types.is_struct(kind):
+        return sum(1 + _leaves(each.type) for each in kind)
+    return _leaves(kind.value_type) if pa.types.is_list(kind) else 0
+
+
+def _by_id(depth: int, width: int, prefix: str = "k") -> dict[str, Any]:
+    """An object with an id for a name, as many publishers write maps, at each depth."""
+    if not depth:
+        return {"n": 1}
+    return {f"{prefix}{each}": _by_id(depth - 1, width, prefix) for each in range(width)}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"m": _by_id(2, 60)},
+        {"m": [_by_id(2, 60)]},
+        {"m": _by_id(1, 400, "a name that is as long as an ARN of AWS or a URL " + "x" * 190)},
+    ],
+)
+def test_objects_whose_names_are_ids_make_no_table_that_nobody_can_open(
+    site_of: MakeSite, odd: dict[str, Any]
+) -> None:
+    bodies = [PLAIN, json.dumps(odd).encode(), b'{"n":2,"later":"x"}']
+    site = site_of(*bodies)
+
+    site.run()
+    site.bodies[ORDERS].append(b'{"later":"y","o":{"new":1}}')
+    site.run()
+
+    assert all(_leaves(each.type) <= MAX_FIELDS for each in site.rows().schema)
+    assert all(len(name_of(each.type).encode()) < 131_072 for each in site.rows().schema)
+    rows, rescued = _rows(site), _rescued(site)
+    assert [(row.get("later"), row.get("o")) for row in rows] == [
+        (None, None), (None, None), ("x", None), ("y", {"new": 1})
+    ]  # fmt: skip
+    for name, value in odd.items():
+        assert rows[1].get(name) == value or json.loads(rescued[1][name]) == value
+
+
+def test_a_table_with_thousands_of_fields_at_all_depths_grows_no_more() -> None:
+    small = pa.struct([(f"f{each}", pa.int64()) for each in range(499)])
+    schema = grown(pa.schema([]), pa.schema([(f"m{each}", small) for each in range(30)]))
+    wider = pa.struct([*small, pa.field("later", pa.string())])
+
+    assert schema.names == [f"m{each}" for each in range(MAX_LEAVES // 500)]
+    assert grown(schema, pa.schema([("m0", wider), ("n", pa.int64())])).equals(schema)
+    fewer = pa.schema(list(schema)[1:])
+    assert grown(fewer, pa.schema([("m1", wider), ("n", pa.int64())])).field("m1").type == wider

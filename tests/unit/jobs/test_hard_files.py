@@ -108,7 +108,7 @@ def test_a_batch_of_other_types_is_refused_and_not_taken_for_other_values() -> N
     held = OpenFile(made, schema, 1)
 
     def written() -> None:
-        held.hold(rows, made, np.array([0]))
+        held.hold(rows, made, np.array([0]), part=False)
         held.flush()
 
     try:

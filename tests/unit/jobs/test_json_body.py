@@ -204,6 +204,16 @@ def test_a_value_of_another_type_does_not_change_a_column() -> None:
     assert not len(_parse(b'{"a":"text"}').found)
 
 
+@pytest.mark.parametrize("neighbour", [b'{"f":1.5}', b'{"f":null}', b'{"f":1.7e308}'])
+@pytest.mark.parametrize("text", [b"NaN", b"-NaN", b"nan", b"Infinity", b"-Inf"])
+def test_what_is_no_number_in_json_is_an_error_whatever_stands_beside_it(
+    text: bytes, neighbour: bytes
+) -> None:
+    body = b'{"f":%b}' % text
+    for bodies in ([body], [body, neighbour], [neighbour, body]):
+        assert list(_parse(*bodies).errors) == [bodies.index(body)]
+
+
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=5),
@@ -215,7 +225,8 @@ _NAMES = ["a", "s", "f", "o", "l", "n", "i", "b", "A", "N", "_id", "_offset", "a
 _OBJECTS = st.dictionaries(st.sampled_from(_NAMES), _VALUES)
 _NUMBERS = st.sampled_from(
     ["0", "-0", "1.0", "1e2", "1E400", "-1e400", "1e-400", "1.7e308", "9007199254740993", "0.1",
-     "9223372036854775808", "0.1000000000000000055511151231257827", "123456789012345678"]
+     "9223372036854775808", "0.1000000000000000055511151231257827", "123456789012345678",
+     "NaN", "-Infinity"]
 )  # fmt: skip
 _WRITTEN = st.lists(
     st.tuples(st.sampled_from(["a", "f", "n"]), _NUMBERS | st.just("null")), max_size=3

@@ -191,6 +191,17 @@ def test_after_any_runs_the_table_is_the_dictionary(make: Make, seed: int) -> No
     assert report.dead_letters >= report.no_key
 
 
+def test_a_table_that_begins_at_next_has_the_latest_of_what_comes_after_its_first_run(
+    make: Make,
+) -> None:
+    site = make(b"a:1", b"b:1", rule=replace(RAW, start="next"))
+    site.run()
+    site.bodies[ORDERS] += [b"b:2", b"c:1", b"c:"]
+    site.run()
+
+    assert site.latest() == {(ORDERS, "b"): (2, b"2")}
+
+
 def test_a_report_says_what_became_rows_and_how_many_had_no_key_or_deleted(make: Make) -> None:
     report = make(b"a:1", b"b:1", b"a:2", b":x", b"b:", b"c:").run()
     assert (report.rows, report.no_key, report.tombstones, report.dead_letters) == (1, 1, 2, 1)

@@ -100,6 +100,11 @@ class Source:
     bodies: Sequence[bytes | None]
     span: tuple[int, int]
 
+    bytes_read = 0
+
+    def raw(self, offsets: pa.Array) -> pa.Array:
+        return pa.nulls(len(offsets), pa.binary())
+
     def batches(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
         first, next_offset = self.span
         for start in range(first, next_offset, 7):
@@ -300,7 +305,7 @@ def test_a_second_run_adds_what_is_new_and_nothing_else() -> None:
     assert site.content() == _expected(site.bodies)
 
 
-@pytest.mark.parametrize("body", ["json", *slow(["raw"])])
+@pytest.mark.parametrize("body", slow(["json", "raw"]))
 def test_a_run_that_is_killed_anywhere_and_run_again_gives_the_same_table(body: str) -> None:
     bodies: dict[str, list[bytes | None]] = {ORDERS: _bodies(100), BILLS: _bodies(30)}
     if body == "json":
@@ -501,6 +506,83 @@ def test_a_table_of_an_older_release_knows_no_epochs_and_learns_them() -> None:
         broken = new.encode().replace(b"[[2,[[100,120]]]]", wrong.encode())
         with pytest.raises(CorruptDataError):
             parse_state(broken)
+
+
+NEXT = TableRule(".*", "db.t", start="next")
+
+
+def test_a_table_that_begins_at_next_has_all_that_comes_after_its_first_run() -> None:
+    site = Site({ORDERS: _bodies(30), BILLS: []}, NEXT)
+    assert site.run().planned == {}
+    assert site.run().commits == 0, "there is nothing to write down any more"
+    site.bodies |= {ORDERS: _bodies(50), BILLS: _bodies(4)}
+
+    site.run()
+
+    rows, _ = site.content()
+    assert [row[:2] for row in rows if row[0] == ORDERS] == [
+        (ORDERS, n) for n in range(30, 50) if n % 31 != 5
+    ]
+    assert [row[1] for row in rows if row[0] == BILLS] == list(range(4))
+    assert site.run().planned == {}
+
+
+def test_a_stream_that_comes_later_is_read_from_its_first_message_whatever_next_says() -> None:
+    site = Site({ORDERS: _bodies(30)}, NEXT)
+    site.run()
+    site.bodies[BILLS] = _bodies(4)
+
+    assert site.run().planned == {BILLS: [[0, 4]]}
+
+
+def test_a_second_rule_of_a_table_begins_at_next_in_the_streams_that_are_its_own() -> None:
+    site = Site({ORDERS: _bodies(30)})
+    site.run()
+    site.rule, site.bodies = NEXT, {BILLS: _bodies(20)}
+
+    assert site.run().planned == {}
+    site.bodies[BILLS] = _bodies(25)
+    assert site.run().planned == {BILLS: [[20, 25]]}
+
+
+def test_what_retention_took_after_a_table_had_begun_at_next_is_told_as_lost() -> None:
+    site = Site({ORDERS: _bodies(30)}, NEXT)
+    site.run()
+    site.bodies[ORDERS], site.first = _bodies(60), 40
+
+    assert site.run().lost_offsets == 10
+    assert [row[1] for row in site.content()[0]] == list(range(40, 60))
+
+
+def test_what_a_new_writer_puts_below_where_a_table_begins_at_next_is_read() -> None:
+    site = Site({ORDERS: _bodies(30)}, NEXT)
+    site.run()
+    site.ledger = site.ledger.claimed(2, 20)
+    site.bodies[ORDERS] = _bodies(40)
+
+    assert site.run().planned == {ORDERS: [[20, 40]]}
+
+
+def test_a_back_fill_of_a_table_that_begins_at_next_reads_what_was_before() -> None:
+    site = Site({ORDERS: _bodies(30)}, NEXT)
+    site.run()
+    site.bodies[ORDERS] = _bodies(35)
+    site.run()
+    site.run(window=BackfillWindow(first=10))
+
+    assert [row[1] for row in site.content()[0]] == list(range(10, 35))
+
+
+def test_where_a_stream_begins_is_read_back_and_a_state_that_says_nonsense_is_refused() -> None:
+    state = TableState().with_more({}, {}, {ORDERS: 3}, {ORDERS: 30, BILLS: 5})
+    assert parse_state(state.encode()) == state
+    later = state.with_more({}, {}, {}, {ORDERS: 90})
+    assert later.begins == state.begins, "whoever was first has said it"
+    taken = state.with_more({ORDERS: Ranges.of([(30, 40)])}, {})
+    assert set(taken.begins) == {BILLS}
+    for wrong in ("[30]", '["30",3]', "[-1,3]", "30", "null"):
+        with pytest.raises(CorruptDataError):
+            parse_state(state.encode().replace(b"[30,3]", wrong.encode()))
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing() -> None:

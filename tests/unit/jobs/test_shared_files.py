@@ -26,6 +26,7 @@ from coldstream.jobs.materialise.upkeep import UpkeepSettings, keep_up
 from coldstream.jobs.materialise.write import FileLayout
 from coldstream.osiris.offsets import OffsetSet
 from tests.support.memory_table import MemoryTable
+from tests.support.slow import slow
 from tests.unit.jobs.test_materialise_run import (
     _DAY_US,
     BILLS,
@@ -125,7 +126,7 @@ def test_a_run_over_shared_files_that_is_killed_anywhere_and_run_again_makes_the
         assert site.content() == expected, f"killed at call {kill_at}"
 
 
-@pytest.mark.parametrize("files", list(TableFiles))
+@pytest.mark.parametrize("files", [TableFiles.SHARED, *slow([TableFiles.OWN])])
 def test_compaction_that_is_killed_anywhere_changes_no_row_and_leaves_what_a_sweep_takes(
     files: TableFiles,
 ) -> None:

@@ -37,7 +37,7 @@ def text(value: str) -> bytes:
 
 
 def symbol(value: str) -> bytes:
-    return b"\xa3" + bytes([len(value)]) + value.encode()
+    return b"\xa3" + bytes([len(value.encode())]) + value.encode()
 
 
 def compound(code: int, count: int, content: bytes) -> bytes:
@@ -213,6 +213,22 @@ def test_every_section_decodes() -> None:
         body=(b"hi",),
         footer={"crc": 7},
     )
+
+
+def test_a_symbol_that_a_broker_made_of_text_of_amqp_0_9_1_is_that_text() -> None:
+    # It makes symbols of content types and of names of headers, and looks at no letter of them.
+    nothing = b"\x40"
+    wire = (
+        section(0x72, compound(0xC1, 2, symbol("x-größe") + b"\x54\x05"))
+        + section(0x73, compound(0xC0, 7, 6 * nothing + symbol("text/größe")))
+        + BODY
+    )
+    message = decode_message(wire)
+
+    assert message.body_kind is BodyKind.DATA
+    assert message.message_annotations == {"x-größe": 5}
+    assert message.properties is not None
+    assert message.properties.content_type == "text/größe"
 
 
 def test_sections_may_be_named_by_symbol_or_wide_number() -> None:

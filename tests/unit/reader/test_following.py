@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from coldstream.errors import LostRangeError
+from coldstream.errors import LostRangeError, NotFoundError
+from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.entries import Entries
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root
@@ -92,6 +93,27 @@ def test_a_reader_that_waits_at_the_end_gets_only_what_comes() -> None:
     root = tier.add("s", [[data(0)]])
 
     assert followed(tier, root, Next(), [append(data(2))]) == [b"old2", b"old3"]
+
+
+@pytest.mark.parametrize("state", [StreamState.DELETING, StreamState.DELETED])
+def test_who_waits_at_the_end_is_told_when_the_stream_is_deleted_and_gets_all_before(
+    state: StreamState,
+) -> None:
+    """He waited for ever, also when a queue of that name was declared anew."""
+    tier, found = Tier(), list[bytes]()
+    root = tier.add("s", [[data(0)]])
+
+    def delete(tier: Tier, root: Root) -> Root:
+        root = append(data(2))(tier, root)
+        tier.catalog.items["s"] = replace(tier.catalog.items["s"], state=state)
+        return root
+
+    changes = iter([delete, lambda _, root: root])
+    messages = tier.reader("s").follow(First(), lambda: bool(next(changes)(tier, root)))
+    with pytest.raises(NotFoundError, match="was deleted"):
+        found.extend(bytes(each.body) for each in messages)
+
+    assert found == [b"old0", b"old1", b"old2", b"old3"]
 
 
 def test_what_was_read_and_is_cut_off_is_told_and_no_offset_comes_twice() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -24,7 +25,7 @@ from coldstream.errors import (
     NotFoundError,
     UnavailableError,
 )
-from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.manifest.entries import Entries
 from coldstream.osiris.bloom import encode_bloom
 from coldstream.osiris.chunk import ChunkHeader
@@ -44,6 +45,7 @@ from coldstream.reader import (
     Timestamp,
     open_tier,
 )
+from coldstream.reader.aio import ClosedError
 from coldstream.reader.library import as_bound, as_spec
 from tests.support.tier import PREFIX, SMALL, Tier, chunk
 
@@ -256,6 +258,34 @@ def test_what_comes_while_a_read_follows_is_given_once(tier: Tier) -> None:
     found.close()
 
 
+def test_what_a_deleted_stream_had_lost_before_is_told_before_its_end(tier: Tier) -> None:
+    """ "All that it had was read" would be wrong of what was cut off after it was read."""
+
+    def cut_and_delete(stream: AsyncStream) -> None:
+        old = stream.stream.reader.snapshot().root
+        kept, ledger = Entries.of(list(old.entries)[:1]), old.ledger.claimed(2, 25)
+        cut = replace(old, entries=kept, next_offset=25, epoch=2, ledger=ledger)
+        tier.commit("__whole_1", cut)
+        items = tier.catalog.items
+        items["__whole_1"] = replace(items["__whole_1"], state=StreamState.DELETING)
+
+    async def read(stream: AsyncStream, gaps: list[Gap]) -> None:
+        async with aclosing(stream.events("first", follow=True, poll_seconds=0)) as found:
+            async for each in found:
+                if isinstance(each, Gap):
+                    gaps.append(each)
+                elif each.offset == COUNT - 1:
+                    cut_and_delete(stream)
+
+    async def use(stream: AsyncStream) -> list[Gap]:
+        gaps: list[Gap] = []
+        with pytest.raises(NotFoundError, match="was deleted"):
+            await read(stream, gaps)
+        return gaps
+
+    assert run(tier, use, "whole") == [Gap(25, COUNT, GapReason.TRUNCATION)]
+
+
 def test_a_read_that_follows_has_no_end(tier: Tier) -> None:
     with pytest.raises(InvalidInputError):
         remote(tier).stream("whole").messages(0, 5, follow=True)
@@ -394,3 +424,58 @@ def test_an_answer_that_nobody_gave_may_be_asked_for_again(tier: Tier) -> None:
         list(opened.stream("whole").messages())
 
     assert error.value.may_retry
+
+
+def test_what_is_read_after_the_end_of_its_tier_says_so(tier: Tier) -> None:
+    async def main() -> None:
+        async with AsyncRemoteTier(remote(tier)) as opened:
+            stream = await opened.stream("orders")
+            begun = stream.messages(follow=True, poll_seconds=0.001)
+            await anext(begun)
+        with pytest.raises(InvalidInputError, match="the tier was closed"):
+            async for _ in begun:
+                pass
+        for each in (stream.offsets, stream.to_arrow, opened.names):
+            with pytest.raises(InvalidInputError, match="the tier was closed"):
+                await each()
+
+    asyncio.run(main())
+
+
+def test_a_read_that_waits_for_a_thread_is_told_too_that_its_tier_was_closed(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended as if its task had been cancelled, and whoever had started it took it for that."""
+    monkeypatch.setattr("coldstream.reader.aio._THREADS", 1)
+
+    async def first(stream: AsyncStream) -> Message:
+        return await anext(stream.messages())
+
+    async def main() -> None:
+        holds, may_go = threading.Event(), threading.Event()
+        opened = AsyncRemoteTier(remote(tier))
+        stream = await opened.stream("orders")
+
+        def hold() -> None:
+            holds.set()
+            may_go.wait(60)
+
+        monkeypatch.setattr(stream.stream, "offsets", hold)
+        holding = asyncio.create_task(stream.offsets())
+        await asyncio.to_thread(holds.wait, 60)
+        reads = [asyncio.create_task(first(stream)) for _ in range(2)]
+        await asyncio.sleep(0)  # both are begun
+        reads[1].cancel()
+        await opened.close()
+        may_go.set()
+        await holding
+        ended = await asyncio.gather(*reads, return_exceptions=True)
+        assert [type(each) for each in ended] == [ClosedError, asyncio.CancelledError]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("value", ["eu", b"eu"])
+def test_a_filter_of_one_word_is_not_taken_for_its_letters(value: Any) -> None:
+    with pytest.raises(InvalidInputError, match="a list of values"):
+        Filter(value)

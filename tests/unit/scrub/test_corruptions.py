@@ -18,6 +18,7 @@ from tests.support.scrub_site import (
     BY_RANGES,
     SMALL,
     STREAM,
+    Anatomy,
     a_tier,
     leaf,
     root_of,
@@ -167,3 +168,24 @@ def test_fragments_that_were_swapped_are_damaged_and_no_others(
         mine = [each for each in outcome.bad if each.key == key]
         assert min(each.first_offset for each in mine) == entry.first_offset
         assert max(each.next_offset for each in mine) == entry.next_offset
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["whole fragment", "epoch of its last chunk"])
+def test_a_fragment_that_is_not_what_it_should_be_says_nothing_about_its_neighbour(
+    last: bool,
+) -> None:
+    # Chunks have epoch 1 up to the fourth fragment, and 2 behind.
+    tier = a_tier()
+    early, late = leaf(tier, 1), leaf(tier, 8)
+    keys = [each.data_key(STREAM).path(PREFIX) for each in (early, late)]
+    objects = tier.store.objects
+    if last:
+        whole = Anatomy.of(objects[keys[0]])
+        whole.set_header(-1, epoch=9)
+        objects[keys[0]] = whole.whole()
+    else:
+        objects[keys[0]], objects[keys[1]] = objects[keys[1]], objects[keys[0]]
+
+    outcome = scrub_all(tier)
+
+    assert {each.key for each in outcome.bad} == {*keys[: 1 if last else 2]}

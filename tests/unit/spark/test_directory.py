@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,11 @@ from coldstream.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
+from coldstream.fragment import Buffer
 from coldstream.spark.options import parse_options
 from coldstream.spark.plan import decode_split, encode_split
 from coldstream.spark.query import plan_query
-from coldstream.spark.read import read
+from coldstream.spark.read import read, read_split
 from coldstream.spark.window import Window
 from tests.support.tier import PREFIX, Tier
 from tests.unit.spark.context import reference
@@ -48,6 +51,43 @@ def test_a_copy_of_a_bucket_is_read_without_aws(copy: Path) -> None:
 
     assert len(works) > 5
     assert rows == reference(small_chunks(60), ["offset", "body"])
+
+
+class BusyStore(DirectoryStore):
+    """Knows the most reads that were under way at once; each waits a little for a third one."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(directory)
+        self.lock, self.now, self.most = threading.Lock(), 0, 0
+        self.third = threading.Event()
+
+    def get(self, key: str, start: int, end: int) -> Buffer:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            if self.most > 2:
+                self.third.set()
+        try:
+            self.third.wait(0.02)
+            return super().get(key, start, end)
+        finally:
+            with self.lock:
+                self.now -= 1
+
+
+def test_a_task_reads_two_ranges_of_a_directory_at_once_at_most(copy: Path) -> None:
+    options = parse_options({"stream": STREAM, "endpoint": f"file://{copy}"}, {})
+    remote = connect(options.place)
+    (work,) = plan_query(options, ("body",), Window(), remote)
+    store = BusyStore(str(copy))
+
+    split = decode_split(work.split)
+    rows = sum(
+        batch.num_rows for batch in read_split(work.task, split, replace(remote, store=store))
+    )
+
+    assert rows == 180
+    assert store.most == 2
 
 
 def test_a_directory_says_what_is_missing_as_a_bucket_does(copy: Path) -> None:

@@ -55,6 +55,7 @@ def test_every_option_has_its_meaning() -> None:
     assert (options.max_bytes, options.max_offsets) == (2**30, 1000)
     assert parse().starting == First()
     assert not parse().several
+    assert (parse().push_filters, parse(pushFilters="true").push_filters) == (False, True)
     assert parse(asOfVersion="17").as_of == AsOf(17)
     assert str(parse(asOfVersion="17.00000000000000ff").as_of) == "17.00000000000000ff"
 
@@ -95,7 +96,7 @@ def test_options_of_streaming_and_of_batch_reads_are_told_apart() -> None:
     for given in ({"maxBytesPerTrigger": "1"}, {"maxoffsetspertrigger": "1"}):
         with pytest.raises(InvalidInputError, match="for streaming reads"):
             refuse_for(parse(**given), streaming=False, given=given)
-    for given in ({"asOfVersion": "1"}, {"endingOffset": "1"}):
+    for given in ({"asOfVersion": "1"}, {"endingOffset": "1"}, {"pushFilters": "true"}):
         with pytest.raises(InvalidInputError, match="for batch reads"):
             refuse_for(parse(**given), streaming=True, given=given)
     with pytest.raises(InvalidInputError, match="a streaming read gives messages"):

@@ -611,6 +611,18 @@ def test_an_end_before_the_start_is_refused_whatever_they_are_called(
     assert [each.args[1] for each in caplog.records if each.args] == ["__b_1"]
 
 
+@pytest.mark.parametrize(("start", "end"), [("20", "10"), ("timestamp:200", "timestamp:100")])
+def test_an_end_before_the_start_is_refused_where_both_lie_below_the_first_offset(
+    start: str, end: str
+) -> None:
+    tier = Tier()
+    tier.add("__a_1", in_groups(small_chunks(10, first=50), 3))
+
+    with pytest.raises(InvalidInputError, match=f"{end} lies before startingOffset {start}"):
+        query(tier, stream="__a_1", startingOffset=start, endingOffset=end)
+    assert query(tier, stream="__a_1", startingOffset=end, endingOffset=start).rows() == []
+
+
 def test_a_pattern_that_matches_nothing_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert query(Tier(), stream="order.*").rows() == []
     assert "no stream matches order.*" in caplog.text

@@ -222,6 +222,44 @@ def test_a_stream_that_appears_later_is_read_from_its_first_message() -> None:
     ]
 
 
+@pytest.mark.parametrize("names", [A, "a", "__a.*"])
+def test_a_query_that_is_started_again_without_a_stream_reads_it_no_more_until_it_has_it_again(
+    names: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    tier = Tier()
+    for stream, queue in ((A, "a"), (B, "b")):
+        groups = in_groups(small_chunks(6), 6)
+        tier.add(stream, groups, name=QueueName("c", "/", queue))
+    spark = Spark(tier, stream=f"{A},{B}")
+    before = spark.all()
+    spark.options = parse_options({**WHERE, "stream": names}, {})
+    spark.restart()
+    for stream in (A, B):
+        grow(tier, stream, 2)
+
+    after = spark.all()
+
+    assert [row for row in after if row[0] == B] == [row for row in before if row[0] == B]
+    assert len(after) == len(before) + 6
+    assert f"{B} any more" in caplog.text
+    spark.options = parse_options({**WHERE, "stream": f"{A},{B}"}, {})
+    spark.restart()
+    assert [row[:2] for row in spark.all()] == [(s, n) for s in (A, B) for n in range(24)]
+
+
+def test_a_stream_whose_queue_is_recorded_later_is_read_on_by_the_pattern_of_its_directory() -> (
+    None
+):
+    tier = tier_of(a=2)
+    spark = Spark(tier, stream="__a.*")
+    spark.all()
+    item = tier.catalog.items[A]
+    tier.catalog.items[A] = replace(item, name=QueueName("c", "/", "orders"))
+    grow(tier, A, 2)
+
+    assert [row[:2] for row in spark.all()] == [(A, n) for n in range(12)]
+
+
 def test_a_stream_that_is_declared_again_is_another_stream_and_told() -> None:
     tier = Tier()
     name = QueueName("test", "/", "orders")

@@ -200,7 +200,7 @@ def _apply(
         cloudformation.delete_stack(StackName=stack)
         _wait(cloudformation, stack, deadline)
         found = None
-    arguments = {
+    arguments: dict[str, Any] = {
         "StackName": stack,
         "TemplateURL": template_url,
         "Capabilities": _CAPABILITIES,
@@ -210,6 +210,15 @@ def _apply(
         cloudformation.create_stack(**arguments)
     else:
         progress(f"stack {stack}: comparing")
+        # As the CDK's command line does: a parameter keeps its value, whatever the template's
+        # default is now. The app's own rule about its prefix stands on that.
+        formal = cloudformation.get_template_summary(TemplateURL=template_url).get("Parameters", [])
+        known = {each["ParameterKey"] for each in found.get("Parameters", [])}
+        arguments["Parameters"] = [
+            {"ParameterKey": each["ParameterKey"], "UsePreviousValue": True}
+            for each in formal
+            if each["ParameterKey"] in known
+        ]
         try:
             cloudformation.update_stack(**arguments)
         except ClientError as exc:

@@ -7,6 +7,7 @@ agent that writes what only the function may write ends the history.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from coldstream_devkit.simulation.scene import Scene
 
 
+#: An agent asks a few times in a history, and does a hundred other things.
+_TIMES = 5
+
+
 class AskedFunction:
     """`ClaimFunction` on a Lambda of the simulator; it goes on when the agent that asked is dead.
 
@@ -31,22 +36,41 @@ class AskedFunction:
     def __init__(self, scene: Scene, timeout_ms: int) -> None:
         self._scene = scene
         self._timeout_ms = timeout_ms
+        self._running: Counter[str] = Counter()  # invocations under way, by stream
 
     def invoke(self, request: bytes) -> bytes:
         """As the port says."""
         if self._scene.scheduler.task is None:
             return self._answer(request)  # nothing interferes
+        buckets, begun, given_up = self._scene.buckets, 0, False
+
+        def run() -> bytes:
+            nonlocal begun
+            begun += 1
+            buckets["claim invoked twice"] += begun > 1
+            buckets["claim invoked late"] += given_up
+            return self._run(request)
+
         try:
-            return self._scene.net.write(LAMBDA, "invoke claim", lambda: self._run(request))
+            return self._scene.net.write(LAMBDA, "invoke claim", run, times=_TIMES)
         except LostError:
+            buckets["claim without an answer"] += begun > 0
+            buckets["claim lost"] += begun == 0
+            given_up = True
             raise UnavailableError("invoke claim: no answer") from None
 
     def _run(self, request: bytes) -> bytes:
         scheduler = self._scene.scheduler
         caller, answers = scheduler.task, []
+        stream = str(json.loads(request)["stream"])
 
         def act() -> None:
-            answers.append(self._answer(request))
+            self._scene.buckets["claims at the same time"] += self._running[stream] > 0
+            self._running[stream] += 1
+            try:
+                answers.append(self._answer(request))
+            finally:
+                self._running[stream] -= 1
             if caller is not None:
                 scheduler.wake(caller)
 

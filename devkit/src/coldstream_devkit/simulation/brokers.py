@@ -181,6 +181,35 @@ def forgets(scene: Scene) -> bool:
     return done
 
 
+def loses_a_tail(scene: Scene) -> bool:
+    """All members lose the same tail; the log stays shorter than it was.
+
+    Nothing that is written in its place lies where an agent cuts next.
+    """
+    return loses_a_tail_of(scene, scene.pick().cluster)
+
+
+def loses_a_tail_of(scene: Scene, cluster: Cluster) -> bool:
+    """The same, of this cluster."""
+    if len(cluster.reachable) < len(cluster.replicas) or cluster.writer is None:
+        return False
+    least = max(each.synced for each in cluster.replicas)
+    end = min(each.tail for each in cluster.replicas)
+    if end - least < 2:
+        return False
+    keep = end - 2 - scene.choices.below(min(end - least - 1, 12))
+    for replica in cluster.replicas:
+        _lose(scene, cluster, replica, replica.tail - keep)
+        cluster.start(replica, scene.scheduler.now)
+    writer = cluster.elect(cluster.reachable)
+    assert writer is not None
+    scene.scheduler.say(f"{writer.name} writes epoch {writer.epoch} from {writer.tail} on")
+    cluster.write(writer, scene.scheduler.now, records=1)
+    replicate_all(cluster)
+    scene.buckets["lost tail"] += 1
+    return True
+
+
 def forgets_while_claiming(scene: Scene) -> bool:
     """The cluster forgets, and a member again, or retires, in the middle of its new claim."""
     if not forgets(scene):

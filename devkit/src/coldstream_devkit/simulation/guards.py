@@ -456,7 +456,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "root-described": (
             "the root that was read is the one that the item describes",
-            lambda: edit(roots.read_root, "if not describes(item, root):", "if False:"),
+            lambda: edit(roots.read_root, "(describes(item, root) and ", "("),
         ),
         "reader-cut": (
             "a reader is told when what it has read was cut off",
@@ -559,6 +559,10 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
                 "kinds[row.key] is not ObjectKind.REFERENCED and self",
             ),
         ),
+        "agent-overtaken": (
+            "an agent claims once a newer epoch has written below the end of the manifest",
+            lambda: edit(step._work, "if not _is_overtaken(course, seen):", "if True:"),
+        ),
         "truncate-last-chunk": (
             "a truncation remembers the last common chunk",
             lambda: edit(
@@ -589,6 +593,7 @@ SEEDS: Mapping[str, int] = MappingProxyType(
         "tree-time": 2000,
         "append-last-chunk": 2000,
         "told-begin": 2000,
+        "agent-overtaken": 2000,
         "bad-left-out": 5000,
         "erase-epoch": 20_000,
         "purge-hold": 20_000,

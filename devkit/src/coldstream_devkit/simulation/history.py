@@ -26,6 +26,8 @@ PASTS = 6
 #: Of 100 histories, how many have small limits, and how many come to rest.
 _SMALL = 40.0
 _PEACE = 65.0
+#: In how many every node has an agent from the beginning, as it should be.
+_EVERYWHERE = 30.0
 #: Of those that come to rest, how many are stolen from then.
 _THEFT = 25.0
 
@@ -71,14 +73,14 @@ def play(choices: Choices, scene: Scene, *, actions: int = ACTIONS) -> None:
 
 
 def _plays(choices: Choices, scene: Scene, table: Table, actions: int) -> None:
+    everywhere = choices.chance(_EVERYWHERE)
     try:
         for stream in scene.streams.values():
             writer = stream.cluster.writer or stream.cluster.elect(stream.cluster.reachable)
             for replica in stream.cluster.replicas:
                 node = scene.node_of(replica)
-                if (replica is writer or choices.below(4) == 3) and not any(
-                    each.node is node for each in scene.agents
-                ):
+                here = replica is writer or everywhere or choices.below(4) == 3
+                if here and not any(each.node is node for each in scene.agents):
                     scene.start_agent(node)
         for _ in range(actions):
             _act(choices, scene, table)
@@ -203,6 +205,7 @@ _ACTIONS: tuple[tuple[str, int, Act], ...] = (
     ("fail-over", 1, brokers.fails_over),
     ("cluster forgets", 0, brokers.forgets),
     ("cluster forgets in a claim", 0, brokers.forgets_while_claiming),
+    ("cluster loses its tail", 0, brokers.loses_a_tail),
     ("broker stops", 1, brokers.stops),
     ("broker loses power", 1, brokers.loses_power),
     ("broker starts", 4, brokers.starts),
@@ -261,6 +264,7 @@ _THEMES: Mapping[str, Mapping[str, int]] = {
                "service fails": 4, "local retention": 5, "local retention is short": 2},
     "brokers": {"earlier life": 2, "election": 4, "fail-over": 4, "cluster forgets": 3,
                 "broker stops": 3, "cluster forgets in a claim": 3, "broker loses power": 4,
+                "cluster loses its tail": 3,
                 "broker is cut off": 3, "disks are synced": 3, "member is replaced": 2,
                 "agent begins": 4, "drop": 1, "local retention": 5, "local file rots": 2},
     "holes": {"earlier life": 10, "local retention is short": 8, "days pass": 2, "collect": 4,

@@ -89,8 +89,14 @@ class Net:
             return answer
         return effect()
 
-    def write(self, service: str, what: str, effect: Callable[[], T]) -> T:
+    def write(self, service: str, what: str, effect: Callable[[], T], *, times: float = 1) -> T:
         """Have something done.
+
+        Args:
+            service: which.
+            what: in words.
+            effect: does it.
+            times: how much more often it goes wrong than calls do: for one that is rarely made.
 
         Raises:
             UnavailableError: refused, and not done.
@@ -103,7 +109,7 @@ class Net:
             self._check_outage(service, what)
         if self.slow_percent and scheduler.choices.chance(self.slow_percent):
             self.take_time(what)
-        if not self.percent or not scheduler.choices.chance(self.percent):
+        if not self.percent or not scheduler.choices.chance(times * self.percent):
             return effect()
         self.faults += 1
         fault = scheduler.choices.one_of(_OF_WRITES)

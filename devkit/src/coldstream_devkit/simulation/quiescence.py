@@ -13,8 +13,10 @@ from coldstream.usecases.rebuild import LackingError
 from coldstream.usecases.reconcile import reconcile
 from coldstream.usecases.scan import ScanFor
 from coldstream_devkit.simulation import workflows
+from coldstream_devkit.simulation.brokers import loses_a_tail_of
 from coldstream_devkit.simulation.erasing import erased_for_good
 from coldstream_devkit.simulation.last_checks import arrived, nothing_leaks, reads_back, rebuilds
+from coldstream_devkit.simulation.machines import Node
 from coldstream_devkit.simulation.operators import SWEEP_MS, repair
 from coldstream_devkit.simulation.oracle import BrokenError
 from coldstream_devkit.simulation.scene import (
@@ -27,6 +29,10 @@ from coldstream_devkit.simulation.scene import (
 )
 
 _SECONDS = 120
+#: Of 100 histories that come to rest, in how many the agents are not started anew.
+_LIVES_ON = 40.0
+#: How long they have until they must have found out what has changed, s.
+_GO_ON_SECONDS = 30
 #: When an operator has read what agents say, s.
 _REPAIR_AT = 20
 
@@ -44,9 +50,14 @@ def quiescence(scene: Scene) -> None:
         for _ in range(3):
             scene.drain()
             scene.advance(1000)
+    lives_on = scene.choices.chance(_LIVES_ON)
     for agent in scene.agents:
-        scheduler.kill(agent.owner)
-    scene.agents.clear()
+        if lives_on:
+            scheduler.rouse(agent.owner)
+        else:
+            scheduler.kill(agent.owner)
+    if not lives_on:
+        scene.agents.clear()
     for _, owner in scene.running:
         scheduler.kill(owner)
     scene.running.clear()
@@ -67,8 +78,12 @@ def quiescence(scene: Scene) -> None:
         if cluster.writer is None:
             cluster.elect(cluster.reachable)
         assert cluster.writer is not None
-        cluster.write(cluster.writer, scheduler.now, records=1)
         replicate_all(cluster)
+        if not (lives_on and scene.choices.below(2) and loses_a_tail_of(scene, cluster)):
+            cluster.write(cluster.writer, scheduler.now, records=1)
+            replicate_all(cluster)
+    if lives_on:
+        _agents_go_on(scene)
     _agents_finish(scene)
     for stream in scene.streams.values():
         _check(scene, stream)
@@ -129,13 +144,46 @@ def _rebuilds(scene: Scene, stream: Stream) -> bool:
     return accepted
 
 
+def _agents_go_on(scene: Scene) -> None:
+    """What an agent believes is from before the trouble: it must find out, or say what hinders it.
+
+    One that begins would know better, and one that stands by act in its place.
+    """
+    streams = [
+        stream
+        for stream in scene.streams.values()
+        if stream.cluster.writer is not None
+        and _lives(scene, scene.node_of(stream.cluster.writer))
+        and stream.name in scene.catalog.inner.items
+    ]
+    writers = {s.cluster.writer.name for s in streams if s.cluster.writer is not None}
+    for agent in [each for each in scene.agents if each.node.name not in writers]:
+        scene.scheduler.kill(agent.owner)
+        scene.agents.remove(agent)
+    scene.buckets["agents live on"] += bool(streams)
+    for _ in range(_GO_ON_SECONDS):
+        scene.drain()
+        scene.advance(1000)
+        if all(_has_arrived(scene, stream) or _told(scene, stream) for stream in streams):
+            return
+    for stream in streams:
+        if not _told(scene, stream):
+            arrived(stream.oracle, stream.cluster, ["nothing"])
+
+
+def _told(scene: Scene, stream: Stream) -> bool:
+    """Whether an agent says what hinders it."""
+    rows = [row for agent in scene.agents for row in agent.progress()]
+    return any(row.stream == stream.name and row.error is not None for row in rows)
+
+
 def _agents_finish(scene: Scene) -> None:
     """The writer's agent, once or for good, and a little later all, until all has arrived."""
     writers = {stream.cluster.writer.name for stream in scene.streams.values()
                if stream.cluster.writer is not None}  # fmt: skip
     ending = scene.choices.below(2) == 1
     for node in scene.nodes:
-        if node.name in writers:
+        if node.name in writers and not _lives(scene, node):
             scene.start_agent(node, replace(SETTINGS, once=True) if ending else SETTINGS)
     for second in range(_SECONDS):
         scene.drain()
@@ -149,7 +197,7 @@ def _agents_finish(scene: Scene) -> None:
         if second == 12:
             # Only another member may have what the writer's own log has lost.
             for node in scene.nodes:
-                if ending or node.name not in writers:
+                if not _lives(scene, node):
                     scene.start_agent(node)
         if second == _REPAIR_AT:
             for stream in scene.streams.values():
@@ -159,6 +207,13 @@ def _agents_finish(scene: Scene) -> None:
             scene.drain()
             if _all_arrived(scene):  # what was on its way may have cut off what had arrived
                 return
+
+
+def _lives(scene: Scene, node: Node) -> bool:
+    """Whether a node has an agent that goes on."""
+    return any(
+        each.node is node and not each.ended and not each.settings.once for each in scene.agents
+    )
 
 
 def _is_deleted(scene: Scene, stream: Stream) -> bool:

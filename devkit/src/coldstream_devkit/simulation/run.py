@@ -300,9 +300,7 @@ def _all_mutants(first: int, processes: int) -> int:
     wrong = 0
     for name, mutant in MUTANTS.items():
         if mutant.seeds is None:
-            print(
-                f"mutant {name:<18} left to the known histories and regressions in tests/simulation"
-            )
+            print(f"mutant {name:<18} left to known histories and regressions in tests")
             continue
         seeds, failure = caught(name, first, mutant.seeds or 1000, processes=processes)
         right = (failure is not None) == (mutant.seeds > 0)

@@ -17,7 +17,7 @@ from coldstream.usecases import reconcile as reconciling
 from coldstream.usecases import retention as retaining
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.scan import RECENT_MS, ScanFor, scan
-from coldstream_devkit.simulation.net import DYNAMODB, S3, Outage
+from coldstream_devkit.simulation.net import DYNAMODB, LAMBDA, S3, Outage
 from coldstream_devkit.simulation.readers import read
 from coldstream_devkit.simulation.scene import (
     BRANCHING,
@@ -208,8 +208,13 @@ def lambda_is_slow(scene: Scene) -> bool:
 
 
 def service_fails(scene: Scene) -> None:
-    """S3 or DynamoDB answers nothing, or denies everything, for seconds or minutes."""
+    """A service answers nothing, or denies everything, for seconds or minutes.
+
+    The time decides when it is Lambda, and not another draw: what a seed means stays.
+    """
     service = scene.choices.one_of((DYNAMODB, S3))
+    if scene.scheduler.now // 1000 % 3 == 2:
+        service = LAMBDA
     how = Outage.DENIED if scene.choices.below(4) == 3 else Outage.SILENT
     scene.net.break_down(service, how, scene.choices.one_of(_OUTAGES_MS))
 

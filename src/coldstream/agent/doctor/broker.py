@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from coldstream.agent.directory import scan, some
 from coldstream.agent.doctor.findings import Check, Finding, failed, of_error, ok, warning
-from coldstream.agent.doctor.machine import newest
 from coldstream.agent.gate import Gate
 from coldstream.agent.log import StreamLog
 from coldstream.broker.connection import Connection, StreamUri
-from coldstream.broker.management import Management
+from coldstream.broker.management import Management, StreamQueue
 from coldstream.broker.node import Node
 from coldstream.errors import (
     ColdstreamError,
@@ -25,6 +25,7 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.queue_name import kept_in
 
 _SECONDS = 5.0
 #: A stream that is written to all the time is proved at the second look or the third.
@@ -101,6 +102,24 @@ class BrokerChecks:
         vhosts = f"; virtual hosts: {some(self._vhosts)}" if streams else ""
         count = len(streams)
         yield ok(about, f"{where} tells of {count} stream{'' if count == 1 else 's'}{vhosts}")
+        yield from self._untold(management, streams)
+
+    def _untold(self, management: Management, streams: Sequence[StreamQueue]) -> Iterator[Finding]:
+        """Directories that no stream which the user sees has: nothing of them is uploaded."""
+        told = {QueueName("", each.vhost, each.queue).kept for each in streams}
+        named = {stream for stream, name in self.given.items() if name.queue}
+        untold = [
+            each for each in self._streams() if each not in named and kept_in(each) not in told
+        ]
+        if not untold:
+            return
+        closed = management.closed_vhosts()
+        said = f"no stream that the user {management.user!r} sees is that of {some(untold)}"
+        if closed:
+            said += f"; it does not see those in {some(closed)}"
+        deleted = "; the broker removes the directory of a stream that was deleted"
+        permit = self._permit(closed[0]) if closed else self._permit("VHOST")
+        yield warning("management API", said, permit + deleted)
 
     def logged_in(self) -> Iterator[Finding]:
         """Whether what listens is a stream listener that lets the user in, and which release."""
@@ -150,8 +169,7 @@ class BrokerChecks:
     def proved(self) -> Iterator[Finding]:
         """Whether the broker's last chunks are those of the local files (rule R2)."""
         about = "committed"
-        found = newest(self.data_dir, self._streams(), self.most)
-        streams = [each for each in found if self._holds(each)]
+        streams = list(islice(filter(self._holds, self._streams()), self.most))
         if not streams:
             yield ok(about, "no stream has a chunk yet that the broker could prove")
             return

@@ -6,7 +6,8 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from coldstream.agent.directory import scan, some
@@ -52,13 +53,17 @@ def look_at_directory(data_dir: Path, *, most: int, access: Access = may) -> Ite
         return
     found = scan(path, ())
     if not found.streams:
+        if StreamLog(path, DISK).segments():
+            said = f"{path} is the directory of one stream; they all lie in {path.parent}"
+            yield failed(about, said, f"set --data-dir to {path.parent}")
+            return
         strange = [*found.bare, *found.strange]
         if strange:
             yield warning(about, f"no stream in {path}, but {some(strange)}", _WHERE)
         else:
             yield ok(about, f"{path} holds no stream yet")
         return
-    for stream in newest(path, found.streams, most):
+    for stream in found.streams[:most]:  # that were written to last
         trouble = _files(path / stream, access)
         if trouble is not None:
             yield trouble
@@ -128,17 +133,6 @@ def _group(number: int) -> str:
         return str(number)
 
 
-def newest(data_dir: Path, streams: Sequence[str], most: int) -> list[str]:
-    """The streams whose directories have changed last, at most so many."""
-    changed = []
-    for stream in streams:
-        try:
-            changed.append(((data_dir / stream).stat().st_mtime, stream))
-        except OSError:
-            continue  # deleted just now
-    return [stream for _, stream in sorted(changed, reverse=True)[:most]]
-
-
 def look_at_chunks(data_dir: Path, *, most: int, now_ms: Callable[[], int]) -> Iterator[Finding]:
     """This machine's clock against the one by which the broker has written its newest chunk.
 
@@ -151,10 +145,12 @@ def look_at_chunks(data_dir: Path, *, most: int, now_ms: Callable[[], int]) -> I
     """
     about = "clock and broker"
     try:
-        streams = newest(data_dir, scan(data_dir, ()).streams, most)
+        streams = scan(data_dir, ()).streams
     except OSError:
         return  # that is told of the directory
-    written = [each for each in (_written(data_dir / stream) for stream in streams) if each]
+    # Those that were written to last come first, among them some that were only made.
+    found = (_written(data_dir / each) for each in streams)
+    written = list(islice((each for each in found if each), most))
     if not written:
         return
     age = (now_ms() - max(written)) / 1000

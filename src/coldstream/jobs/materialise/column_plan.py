@@ -277,4 +277,8 @@ def _no_column(rule: TableRule, name: str, lower: set[str], columns: int) -> str
         return "not declared"
     if name.lower() in lower:
         return "another column has the name in other case"
-    return f"{MAX_FIELDS} columns already" if columns >= MAX_FIELDS else "no type to be seen"
+    return (
+        f"{MAX_FIELDS} columns already"
+        if columns >= MAX_FIELDS
+        else "no type that a column has room for"
+    )

@@ -11,9 +11,10 @@ from __future__ import annotations
 import io
 import struct
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io.pyarrow import (
     DataFileStatistics,
@@ -30,13 +31,15 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
-from coldstream.errors import InternalError
+from coldstream.errors import ConflictError, InternalError
 from coldstream.jobs.materialise.table import StoredFile, WrittenFile
 from coldstream.names import MAX_OFFSET
 
 #: How Iceberg writes the bounds of a long or a timestamp.
 _LONG = struct.Struct("<q")
 _COUNTS, _NONE = MetricsMode(MetricModeTypes.COUNTS), MetricsMode(MetricModeTypes.NONE)
+#: Where Arrow tells the id of a Parquet column.
+_ID = b"PARQUET:field_id"
 _Plan = dict[int, StatisticsCollector]
 
 
@@ -112,6 +115,13 @@ def stored_file(
 def _statistics(table: Table, footer: pq.FileMetaData) -> DataFileStatistics:
     schema = table.schema()
     ids = parquet_path_to_id_mapping(schema)
+    for path, field_id in _own_ids(footer.schema.to_arrow_schema()):
+        if ids.get(path) != field_id:
+            # Readers go by ids: they would show these values under another name, or none.
+            name = ".".join(table.name())
+            raise ConflictError(
+                f"others changed the column {path} of {name} while it was being filled: run again"
+            )
     plan = compute_statistics_plan(schema, table.metadata.properties)
     for field_id in _unbounded(footer, ids):
         plan[field_id] = replace(plan[field_id], mode=_COUNTS)
@@ -122,6 +132,21 @@ def _statistics(table: Table, footer: pq.FileMetaData) -> DataFileStatistics:
             if _told(footer, alone, ids) is None:
                 plan[field_id] = replace(plan[field_id], mode=_COUNTS)
     return data_file_statistics_from_parquet_metadata(footer, plan, ids)
+
+
+def _own_ids(fields: Iterable[pa.Field], path: str = "") -> Iterator[tuple[str, int]]:
+    """The leaf columns of a file, and the ids that it was written with; -1 where it has none."""
+    for field in fields:
+        name, kind = f"{path}{field.name}", field.type
+        if pa.types.is_struct(kind):
+            yield from _own_ids(kind, f"{name}.")
+        elif pa.types.is_list(kind):
+            yield from _own_ids([kind.value_field.with_name("element")], f"{name}.list.")
+        elif pa.types.is_map(kind):
+            entry = [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
+            yield from _own_ids(entry, f"{name}.key_value.")
+        else:
+            yield name, int((field.metadata or {}).get(_ID, -1))
 
 
 def _told(footer: pq.FileMetaData, plan: _Plan, ids: dict[str, int]) -> DataFileStatistics | None:

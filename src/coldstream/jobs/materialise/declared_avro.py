@@ -33,6 +33,7 @@ class AvroSchema:
     def __init__(self, *, with_bytes: bool = False) -> None:
         self._types = _AVRO_TYPES | ({"bytes": "string", "fixed": "string"} if with_bytes else {})
         self._named: dict[str, Any] = {}
+        self._space = ""
 
     def fields(self, record: Mapping[str, Any], path: str, depth: int) -> list[pa.Field]:
         """The fields of a record.
@@ -43,7 +44,7 @@ class AvroSchema:
         given = record.get("fields")
         if not isinstance(given, Sequence) or isinstance(given, str):
             raise InvalidInputError(f"{path or 'the schema'}: the record has no fields")
-        self._name(record)
+        outer, self._space = self._space, self._name(record)
         found = []
         for each in given:
             if not isinstance(each, Mapping) or not isinstance(each.get("name"), str):
@@ -51,6 +52,7 @@ class AvroSchema:
             name = each["name"]
             kind, nullable = self._kind(each.get("type"), f"{path}.{name}".lstrip("."), depth)
             found.append(field_of(name, kind, required=not nullable and "default" not in each))
+        self._space = outer
         return found
 
     def _kind(self, given: Any, path: str, depth: int) -> tuple[pa.DataType, bool]:
@@ -60,7 +62,8 @@ class AvroSchema:
                 raise InvalidInputError(f"{path}: a union of several types is no column's: {given}")
             return self._kind(others[0], path, depth)[0], len(others) < len(given)
         if isinstance(given, str):
-            given = self._named.get(given, {"type": given})
+            whole = self._named.get(f"{self._space}.{given}")
+            given = self._named.get(given, {"type": given}) if whole is None else whole
         if not isinstance(given, Mapping):
             raise InvalidInputError(f"{path} has no type")
         return self._one(given, path, depth), False
@@ -88,7 +91,12 @@ class AvroSchema:
             )
         return WORDS[word]
 
-    def _name(self, given: Mapping[str, Any]) -> None:
-        if isinstance(given.get("name"), str):
-            self._named[given["name"]] = given
-            self._named[f"{given.get('namespace', '')}.{given['name']}"] = given
+    def _name(self, given: Mapping[str, Any]) -> str:
+        """Remember a type by its whole name and by the last part of it; the namespace within it."""
+        name = given.get("name")
+        if not isinstance(name, str):
+            return self._space
+        space, _, last = name.rpartition(".")
+        space = space or str(given.get("namespace", self._space))
+        self._named[last] = self._named[f"{space}.{last}"] = given
+        return space

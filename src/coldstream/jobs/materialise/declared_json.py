@@ -34,7 +34,9 @@ class JsonSchema:
         """
         schema, nullable = self._plain(given, path)
         named = schema.get("type", "object" if "properties" in schema else None)
-        kinds = [named] if isinstance(named, str) else list(named or ())
+        kinds = [named] if isinstance(named, str) else named or []
+        if not isinstance(kinds, list) or not all(isinstance(each, str) for each in kinds):
+            raise InvalidInputError(f"{path or 'the schema'}: {str(named)[:80]!r} is no type")
         nullable |= "null" in kinds
         kinds = [each for each in kinds if each != "null"]
         if set(kinds) == {"integer", "number"}:
@@ -64,7 +66,11 @@ class JsonSchema:
                 f"{path or 'the schema'} is an object without properties: text takes any value, so"
                 ' say {"type": "string"}'
             )
-        required = schema.get("required", ())
+        required = schema.get("required", [])
+        if not isinstance(required, list):
+            raise InvalidInputError(
+                f"{path or 'the schema'}: required is a list of names, not {str(required)[:80]!r}"
+            )
         fields = []
         for name, each in properties.items():
             kind, nullable = self.kind(each, f"{path}.{name}".lstrip("."), depth)

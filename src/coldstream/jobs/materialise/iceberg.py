@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -133,6 +134,7 @@ class IcebergTable:
         self._new_id = new_id
         self._states = states
         self._seen: int | None = None
+        self._uuid: UUID | None = None
         self._deleted: tuple[int | None, Mapping[str, FileScanTask]] | None = None
 
     def load(self, first_schema: pa.Schema) -> Loaded:
@@ -177,9 +179,9 @@ class IcebergTable:
         before = loaded.state
         if append.forgets:
             before = before.without(append.forgets, append.replaces)
-        state = before.with_more(append.covered, append.lost, append.epochs)
+        state = before.with_more(append.covered, append.lost, append.epochs, append.begins)
         pointer = find_pointer(self.name, table.metadata).url
-        if append.covered or append.lost or append.forgets or pointer is None:
+        if append.covered or append.lost or append.forgets or append.begins or pointer is None:
             # A name of its own for each attempt: what the table has may have grown since the last.
             pointer = f"{self._states.below(table)}/state-{append.id}-{self._new_id()}.json"
             with self._states.io_of(table).new_output(pointer).create() as out:
@@ -375,6 +377,9 @@ class IcebergTable:
 
     def _check_not_set_back(self, table: IcebergMetadata) -> None:
         """What was planned on a snapshot that is undone leaves a hole on the one before it."""
+        uuid, self._uuid = self._uuid, table.metadata.table_uuid
+        if uuid not in (None, self._uuid):
+            raise ConflictError(f"the table {self.name} was dropped and made again: run again")
         seen, self._seen = self._seen, table.metadata.current_snapshot_id
         if seen is not None and all(each.snapshot_id != seen for each in history(table.metadata)):
             raise ConflictError(

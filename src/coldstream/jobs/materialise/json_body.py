@@ -17,6 +17,7 @@ that is no JSON, one that tries to look like two) is decided body by body in Pyt
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,7 +27,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
-from coldstream.jobs.materialise.json_columns import MisfitError, made_of, readable
+from coldstream.jobs.materialise.json_columns import (
+    MisfitError,
+    holds_decimals,
+    made_of,
+    readable,
+)
 from coldstream.jobs.materialise.json_fit import fitter, kind_of, printable
 from coldstream.jobs.materialise.json_text import parse_object, texts_of
 from coldstream.jobs.materialise.kinds import name_of, stored
@@ -42,6 +48,9 @@ from coldstream.jobs.materialise.schema import (
 )
 
 _MAX_EXACT = 2**53  # from here on some whole numbers are no double
+#: A number by a power of ten of two digits, in quotes or not; or a text that may be one in escapes.
+#: Arrow makes a decimal of it by a table that does not reach that far: 1e-41 became 0.
+_POWERS = re.compile(rb'[:\[,]\s*"?[-+]?[0-9][0-9.]*[eE][-+]?[0-9]{2,}\s*[",\]}]|\\u00[2346]')
 _MAX_REASON = 200
 _MAX_SHOWN = 60
 
@@ -102,6 +111,8 @@ def _quickly(bodies: pa.Array, known: pa.Schema) -> Parsed | None:
     lines = b"".join(
         b'{"i":%d,"b":%b}\n' % (number, body) for number, body in enumerate(bodies.to_pylist())
     )
+    if holds_decimals(known) and _POWERS.search(lines):
+        return None
     schema = pa.schema([pa.field("i", pa.int64()), pa.field("b", pa.struct(list(read)))])
     try:
         table = arrow_json.read_json(
@@ -135,7 +146,10 @@ def _quickly(bodies: pa.Array, known: pa.Schema) -> Parsed | None:
 
 
 def _exact(column: pa.Array) -> bool:
-    """Whether every double is the number that was written, not one near it or infinity."""
+    """Whether every double is the number that was written, not one near it, infinity or NaN.
+
+    Arrow's reader takes `NaN` for a number, which JSON does not have.
+    """
     kind = column.type
     if pa.types.is_list(kind):
         return _exact(column.flatten())
@@ -143,6 +157,8 @@ def _exact(column: pa.Array) -> bool:
         return all(_exact(part) for part in column.flatten())
     if not pa.types.is_float64(kind):
         return True
+    if pc.any(pc.is_nan(column)).as_py():  # the largest of all passes it over
+        return False
     largest = pc.max(pc.abs(column)).as_py()
     return largest is None or largest < _MAX_EXACT
 

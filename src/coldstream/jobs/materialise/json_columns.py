@@ -18,6 +18,8 @@ _UNITS = {WORDS["timestamp_s"]: 10**6, WORDS["timestamp_ms"]: 10**3, WORDS["time
 _PATTERNS = {pa.date32(): DATE, TIMESTAMP: TIME_ZONED, TIMESTAMP_NTZ: TIME_NTZ}
 #: Days since 1970 of the first and the last one of the years 1 to 9999.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+#: Of a decimal in 128 bits.
+_DIGITS = 38
 
 
 class MisfitError(Exception):
@@ -44,9 +46,22 @@ def _readable(kind: pa.DataType) -> pa.DataType | None:
     if kind in _PATTERNS:
         return pa.string()
     if pa.types.is_decimal128(kind):
-        return pa.decimal128(38, kind.scale)  # the reader does not look at the precision
+        # The reader does not look at the precision. Where it multiplies beyond its bits unnoticed,
+        # what comes out is larger than what was written: too large for a column of fewer digits.
+        enough = kind.precision + kind.scale <= _DIGITS
+        return pa.decimal128(_DIGITS, kind.scale) if enough else pa.decimal256(76, kind.scale)
     plain = pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_float64(kind)
     return kind if plain or kind in (pa.int32(), pa.int64()) else None
+
+
+def holds_decimals(known: pa.Schema) -> bool:
+    """Whether a field, or one inside of it, is a decimal."""
+    return any(_holds_decimals(each.type) for each in known)
+
+
+def _holds_decimals(kind: pa.DataType) -> bool:
+    parts = [kind.field(number).type for number in range(kind.num_fields)]
+    return pa.types.is_decimal128(kind) or any(map(_holds_decimals, parts))
 
 
 def made_of(column: pa.Array, field: pa.Field) -> pa.Array:

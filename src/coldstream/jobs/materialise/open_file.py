@@ -25,6 +25,8 @@ from coldstream.jobs.materialise.rows import batches_of
 DEFAULT_GROUP_BYTES = 64 * 2**20
 #: So many batches become one: small streams give a row or two of a day at a time.
 _FEW = 16
+#: From so many bytes on a batch is held as it came.
+_LARGE = 2**20
 #: What a column of a batch costs beside its values, about.
 _COLUMN_BYTES = 512
 
@@ -63,14 +65,20 @@ class OpenFile:
         self._newest: tuple[str, int] | None = None
 
     def hold(
-        self, rows: pa.RecordBatch, streams: pa.Array | None, offsets: NDArray[np.int64]
+        self,
+        rows: pa.RecordBatch,
+        streams: pa.Array | None,
+        offsets: NDArray[np.int64],
+        *,
+        part: bool,
     ) -> None:
-        """Take in some rows; their memory may be used again afterwards.
+        """Take in some rows, whose memory stays as it is.
 
         Args:
             rows: one at least.
             streams: of each of them; None where a file is of one stream.
             offsets: of each of them.
+            part: whether they are the lesser part of a batch, and must not hold on to all of it.
         """
         end = len(offsets) - 1
         first = "" if streams is None else streams[0].as_py()
@@ -82,8 +90,12 @@ class OpenFile:
         self.last = max(self.last, int(offsets.max()))
         self.rows += rows.num_rows
         self._bytes += rows.nbytes
+        self.held_bytes += rows.nbytes + _COLUMN_BYTES * rows.num_columns
+        if rows.nbytes >= _LARGE and not part:
+            self._together()
+            self._held.append(rows)
+            return
         self._few.append(pa.ipc.read_record_batch(rows.serialize(), rows.schema))
-        self.held_bytes += self._few[-1].nbytes + _COLUMN_BYTES * rows.num_columns
         if len(self._few) >= _FEW:
             self._together()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,6 +25,8 @@ class Wanted:
         replaces: offsets among `read` and `lost` whose rows the table has already; these go.
         refused: offsets that the table has of a history that was cut off, and that nobody has asked
             to make anew; then there is nothing to do but to tell.
+        begins: where the table begins in this stream from now on, which has to be written down
+            because nothing is read of it yet; None if there is nothing to write.
         cut_off: offsets of which a table of the latest has rows of such a history, which go with
             the first window, wherever they are.
     """
@@ -34,6 +36,7 @@ class Wanted:
     replaces: Ranges = _NONE
     refused: Ranges = _NONE
     cut_off: Ranges = _NONE
+    begins: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ def wanted(
     start: str,
     window: BackfillWindow,
     cut_off: Ranges = _NONE,
+    begins: int | None = None,
 ) -> Wanted:
     """What to do about a stream that holds [first_offset, next_offset).
 
@@ -83,21 +87,27 @@ def wanted(
         start: as in a rule.
         window: what was asked for.
         cut_off: part of `covered` that belongs to a history that was cut off.
+        begins: where an earlier run has said that the table begins.
     """
     end = next_offset if window.next_offset is None else min(window.next_offset, next_offset)
     if window.first is not None:
         begin = window.first
     elif covered:
         begin = covered.spans[-1][1]
-    elif start in ("first", "next"):
-        begin = first_offset if start == "first" else next_offset
+    elif begins is not None:
+        begin = begins
+    elif start == "next":
+        return Wanted(begins=next_offset)
+    elif start == "first":
+        begin = first_offset
     else:
         begin = int(start)
     asked = Ranges.of([(begin, max(begin, end))])
     alive = Ranges.of([(first_offset, next_offset)])
     missing = asked if window.overwrite else asked - covered
     # What was never begun is not lost when it is gone; what a table goes on from is.
-    lost = missing - alive if covered and window.first is None else Ranges()
+    begun = bool(covered) or begins is not None
+    lost = missing - alive if begun and window.first is None else Ranges()
     read = missing & alive
     if cut_off:
         if not window.overwrite or cut_off - asked:
@@ -114,6 +124,7 @@ def wanted_latest(
     start: str,
     window: BackfillWindow,
     cut_off: Ranges = _NONE,
+    begins: int | None = None,
 ) -> Wanted:
     """The same for a table that has the last message of each key.
 
@@ -124,15 +135,16 @@ def wanted_latest(
     next one.
 
     Args:
-        covered, first_offset, next_offset, start, window, cut_off: as for `wanted`.
+        covered, first_offset, next_offset, start, window, cut_off, begins: as for `wanted`.
 
     Raises:
         InvalidInputError: the window leaves something out.
     """
     if window.first is None:
         return wanted(
-            covered, first_offset, next_offset, start=start, window=window, cut_off=cut_off
-        )
+            covered, first_offset, next_offset, start=start, window=window, cut_off=cut_off,
+            begins=begins,
+        )  # fmt: skip
     if window.first or window.next_offset is not None or not window.overwrite:
         raise InvalidInputError(
             "a table of the latest of each key takes its streams in from the beginning on: only"
@@ -150,24 +162,30 @@ def wanted_latest(
 
 
 def todo_of(
-    rule: TableRule, state: TableState, streams: Iterable[StreamNow], window: BackfillWindow
+    rule: TableRule, state: TableState, streams: Sequence[StreamNow], window: BackfillWindow
 ) -> list[tuple[StreamNow, Wanted]]:
     """What is to be done about each stream, where that is anything.
+
+    Only a rule that is new to the table begins at `next`. A stream that comes later is read from
+    its first message: all of it is new.
 
     Raises:
         InvalidInputError: as `wanted_latest`.
     """
     todo = []
+    begun = any(state.knows(now.stream) for now in streams)
+    start = "first" if rule.start == "next" and begun else rule.start
     for now in streams:
         each = (wanted if rule.latest is None else wanted_latest)(
             state.of(now.stream),
             now.first_offset,
             now.next_offset,
-            start=rule.start,
+            start="first" if now.deleted else start,
             window=window,
             cut_off=state.cut_off(now.stream, now.ledger),
+            begins=state.begin_of(now.stream, now.ledger),
         )
-        if each.read or each.lost or each.refused:
+        if each.read or each.lost or each.refused or each.begins is not None:
             todo.append((now, each))
     return todo
 

@@ -176,7 +176,7 @@ class Runner:
         for now, each in todo:
             if each.refused:
                 report.cut_off[now.stream] = each.refused.to_json()
-            else:
+            elif each.begins is None:
                 report.planned[now.stream] = (each.read | each.lost).to_json()
             if now.deleted and each.lost:
                 report.deleted[now.stream] = lost = each.lost.to_json()
@@ -191,12 +191,18 @@ class Runner:
         epochs: Mapping[str, int],
         report: TableReport,
     ) -> Loaded:
-        """Commit that offsets are lost which exist nowhere any more, if there are any."""
+        """Commit which offsets exist nowhere any more, and where streams begin, if there are any.
+
+        If nobody wrote that down, the next run would begin behind all that has come since.
+        """
         gone = {now.stream: each.lost for now, each in todo if each.lost}
-        if not gone:
+        begins = {now.stream: each.begins for now, each in todo if each.begins is not None}
+        if not gone and not begins:
             return loaded
         cut = {now.stream: each.lost & each.replaces for now, each in todo if each.lost}
-        append = Append(self.new_id(), covered=gone, lost=gone, replaces=cut, epochs=epochs)
+        append = Append(
+            self.new_id(), covered=gone, lost=gone, replaces=cut, epochs=epochs, begins=begins
+        )
         loaded = commit(tables.rows, append, first_schema=begin, pause=self.pause)
         report.lost_offsets += sum(ranges.offsets for ranges in gone.values())
         report.commits += 1

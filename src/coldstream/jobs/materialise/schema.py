@@ -66,8 +66,13 @@ RESERVED = frozenset(
         *("_stream_identity", "_timestamp_hour", "_timestamp_day", "_key_bucket"),
     }
 )
-#: More columns than this are no table any more; what comes later goes to `_rescued`.
+#: More columns than this are no table any more, nor are more fields in one column, at all depths:
+#: publishers write maps as objects whose names are ids. What comes later goes to `_rescued`.
 MAX_FIELDS = 1000
+#: Fields of a table at all depths; each is a column of its own in a file.
+MAX_LEAVES = 5_000
+#: Glue takes no longer type of a column, written as Hive does.
+_MAX_TYPE_BYTES = 131_072
 #: Objects and lists within each other get types of their own down to this depth.
 MAX_DEPTH = 8
 #: Glue takes no longer ones.
@@ -122,7 +127,8 @@ def grown(schema: pa.Schema, found: pa.Schema) -> pa.Schema:
     A column becomes wider where Iceberg allows it (`kinds.wider`) and is the same otherwise: what
     does not fit is rescued, so old files stay readable and a query that worked goes on working.
     Structs grow inside. To most readers `Id` and `id` are the same column, so whichever is there
-    first stays the only one.
+    first stays the only one. A column that would become too large stays what it is
+    (`MAX_FIELDS`, `MAX_LEAVES`).
     """
     return _union(schema, found, wider)
 
@@ -136,6 +142,28 @@ _Merge = Callable[[pa.DataType, pa.DataType], pa.DataType]
 
 
 def _union(schema: pa.Schema, found: pa.Schema, merge: _Merge) -> pa.Schema:
+    """As `_fields_of_both`, within what a table has room for."""
+    sizes = {field.name: _size(field.type) for field in schema}
+    left = MAX_LEAVES - sum(1 + fields for fields, _ in sizes.values())
+
+    def fits(name: str, kind: pa.DataType) -> bool:
+        nonlocal left
+        before = 1 + sizes[name][0] if name in sizes else 0
+        fields, text = _size(kind)
+        if 1 + fields > before and (
+            fields > MAX_FIELDS or text > _MAX_TYPE_BYTES or 1 + fields - before > left
+        ):
+            return False
+        sizes[name] = fields, text
+        left -= 1 + fields - before
+        return True
+
+    return _fields_of_both(schema, found, merge, fits)
+
+
+def _fields_of_both(
+    schema: pa.Schema, found: pa.Schema, merge: _Merge, fits: Callable[[str, pa.DataType], bool]
+) -> pa.Schema:
     fields = {field.name: field for field in schema}
     taken = {name.lower() for name in fields}
     # A table of an older release may have a column `a.b`, and a field b inside of `a` is that, too.
@@ -145,20 +173,38 @@ def _union(schema: pa.Schema, found: pa.Schema, merge: _Merge) -> pa.Schema:
         if field.name in dotted:
             continue
         if known is not None:
-            fields[field.name] = known.with_type(_union_type(known.type, field.type, merge))
+            kind = _union_type(known.type, field.type, merge)
+            if fits(field.name, kind):
+                fields[field.name] = known.with_type(kind)
         elif (
             len(fields) < MAX_FIELDS
             and field.name.lower() not in taken
             and can_be_column(field.name)
+            and fits(field.name, field.type)
         ):
             fields[field.name] = pa.field(field.name, field.type)
             taken.add(field.name.lower())
     return pa.schema(list(fields.values()))
 
 
+def _size(kind: pa.DataType) -> tuple[int, int]:
+    """How many fields a type has at all depths, and how many bytes its name in Hive at most.
+
+    By the name that Arrow gives it, which is made at once, for this is asked for each body that has
+    something new: `name: type` of each field, and one more of each list; longer than Hive's but for
+    booleans. No name of a field has a sign of these in it.
+    """
+    if not pa.types.is_nested(kind):
+        return 0, 0
+    text = str(kind)
+    fields = text.count(": ") - text.count("list<")
+    return fields, len(text.encode()) + fields
+
+
 def _union_type(known: pa.DataType, found: pa.DataType, merge: _Merge) -> pa.DataType:
     if pa.types.is_struct(known) and pa.types.is_struct(found):
-        return pa.struct(list(_union(pa.schema(list(known)), pa.schema(list(found)), merge)))
+        both = pa.schema(list(known)), pa.schema(list(found))
+        return pa.struct(list(_fields_of_both(*both, merge, lambda *_: True)))
     if pa.types.is_list(known) and pa.types.is_list(found):
         return pa.list_(_union_type(known.value_type, found.value_type, merge))
     return merge(known, found)

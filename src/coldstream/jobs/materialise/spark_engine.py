@@ -47,8 +47,9 @@ from coldstream.reader.gap import Gap
 from coldstream.remote.nodes import PROCESS_NODES, fetcher
 from coldstream.remote.roots import Snapshot, Snapshots
 from coldstream.spark.plan import Sizes, Split, decode_split, encode_split, plan
+from coldstream.spark.process import prepare
 from coldstream.spark.query import PlannedStream
-from coldstream.spark.read import decoded, prepare
+from coldstream.spark.read import decoded
 from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
 from coldstream.spark.window import Window
 
@@ -199,6 +200,7 @@ def _part(split: _Split, remote: Remote, rules: TaskRules) -> Part:
         rules.steps,
         rules.columns,
         keep_empty=rules.latest is not None,
+        with_raw=rules.wants_raw,
     )
     return Part(split.planned.stream, source, split.planned.origin)
 
@@ -247,6 +249,7 @@ class SplitSource:
         steps: what is made of their bodies.
         columns: that are wanted beside READ_COLUMNS.
         keep_empty: no step is done to an empty body.
+        with_raw: whether the column `raw` is filled.
     """
 
     def __init__(
@@ -259,32 +262,48 @@ class SplitSource:
         columns: tuple[str, ...] = (),
         *,
         keep_empty: bool = False,
+        with_raw: bool = True,
     ) -> None:
         self._planned = planned
         self._split = split
         self._remote = remote
-        self._body_format = body_format
         self._steps = steps
-        self._columns = (*READ_COLUMNS, *columns)
+        wanted = select((*READ_COLUMNS, *columns), body_format)
+        self._schema = wanted.schema
+        self._with_raw = with_raw
         self._keep_empty = keep_empty
+        self._selection = select(
+            [name for name in wanted.names if with_raw or name != "raw"], body_format
+        )
+        self._decoder = self._new_decoder()
+
+    def _new_decoder(self) -> Decoder:
+        return Decoder(
+            self._selection,
+            batch_bytes=BATCH_BYTES,
+            batch_rows=_BATCH_ROWS,
+            reuse=False,  # a file holds batches until there are enough for a row group
+            origin=self._planned.origin,
+        )
+
+    @property
+    def bytes_read(self) -> int:
+        return self._decoder.bytes
+
+    def raw(self, offsets: pa.Array) -> pa.Array:
+        return self._decoder.raw(offsets)
 
     def batches(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+        self._decoder = self._new_decoder()  # a task may begin anew
         found = self._decoded(covered, gaps)
         if not self._steps.any:
             yield from found
             return
         maker = BodyMaker(self._steps, keep_empty=self._keep_empty)
-        schema = select(self._columns).schema
         for batch in found:
-            yield from maker.made(batch, schema)
+            yield from maker.made(batch, self._schema)
 
     def _decoded(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
-        decoder = Decoder(
-            select(self._columns, self._body_format),
-            batch_bytes=BATCH_BYTES,
-            batch_rows=_BATCH_ROWS,
-            origin=self._planned.origin,
-        )
         found = StreamRead(self._planned, self._remote).found(list(self._split.parts))
         for each in found:
             span = _span(each)
@@ -295,8 +314,15 @@ class SplitSource:
             if isinstance(each, Lost):
                 gaps.append(each.gap)
             else:
-                yield from decoded(decoder, each)
-        yield from decoder.flush()
+                yield from map(self._whole, decoded(self._decoder, each))
+        yield from map(self._whole, self._decoder.flush())
+
+    def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch with all columns; `raw` is null where it is not wanted."""
+        if self._with_raw:
+            return batch
+        at = self._schema.get_field_index("raw")
+        return batch.add_column(at, self._schema.field(at), pa.nulls(batch.num_rows, pa.binary()))
 
 
 def _span(found: Found) -> tuple[int, int]:

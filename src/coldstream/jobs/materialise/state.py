@@ -26,6 +26,7 @@ _NONE: Mapping[str, Ranges] = MappingProxyType({})
 #: Ranges by the epoch of the manifest that they were read from.
 ByEpoch = Mapping[int, Ranges]
 _NO_EPOCHS: Mapping[str, ByEpoch] = MappingProxyType({})
+_NO_BEGINS: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,30 @@ class TableState:
         under: by stream: what is covered, by the epoch of the manifest that it was read from. What
             is in none was read before there was such a thing, so before all the rest. Also what a
             table of the latest has rows of and has forgotten (`without`).
+        begins: by stream of which nothing is covered yet: where the table begins, because its rule
+            says `next`, and the epoch of the manifest then; 0 if that had none.
     """
 
     covered: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
     lost: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
     under: Mapping[str, ByEpoch] = field(default_factory=lambda: _NO_EPOCHS)
+    begins: Mapping[str, tuple[int, int]] = field(default_factory=lambda: _NO_BEGINS)
+
+    def knows(self, stream: str) -> bool:
+        """Whether anything was decided about a stream."""
+        return stream in self.covered or stream in self.begins
+
+    def begin_of(self, stream: str, ledger: Ledger) -> int | None:
+        """Where the table begins in a stream of which it has nothing yet; None if nobody has said.
+
+        Args:
+            stream: directory name.
+            ledger: of its manifest now: what was cut off since is new again.
+        """
+        if stream not in self.begins:
+            return None
+        offset, epoch = self.begins[stream]
+        return min(offset, ledger.ceiling(epoch)) if epoch else offset
 
     def of(self, stream: str) -> Ranges:
         """What is covered of one stream."""
@@ -77,6 +97,7 @@ class TableState:
         covered: Mapping[str, Ranges],
         lost: Mapping[str, Ranges],
         epochs: Mapping[str, int] = MappingProxyType({}),
+        begins: Mapping[str, int] = MappingProxyType({}),
     ) -> TableState:
         """This state after a commit.
 
@@ -84,6 +105,8 @@ class TableState:
             covered: new offsets by stream.
             lost: offsets by stream that exist nowhere any more; part of `covered`.
             epochs: of the manifests that `covered` was read from, by stream, where known.
+            begins: where the table begins in streams of which it has nothing; whoever was first has
+                said it.
         """
         under = dict(self.under)
         for stream in covered.keys() & epochs.keys():
@@ -91,7 +114,10 @@ class TableState:
             by_epoch = {known: old - new for known, old in under.get(stream, {}).items()}
             by_epoch[epoch] = by_epoch.get(epoch, Ranges()) | new
             under[stream] = {known: ranges for known, ranges in by_epoch.items() if ranges}
-        return TableState(_merged(self.covered, covered), _merged(self.lost, lost), under)
+        after = _merged(self.covered, covered)
+        first = {name: (at, epochs.get(name, 0)) for name, at in begins.items()} | {**self.begins}
+        first = {name: each for name, each in first.items() if not after.get(name)}
+        return TableState(after, _merged(self.lost, lost), under, first)
 
     def without(self, forgets: Mapping[str, Ranges], gone: Mapping[str, Ranges]) -> TableState:
         """This state where a table has to read some offsets again.
@@ -114,7 +140,10 @@ class TableState:
         }
         kept = {name: {e: r for e, r in each.items() if r} for name, each in under.items()}
         return TableState(
-            left(self.covered), left(self.lost), {name: each for name, each in kept.items() if each}
+            left(self.covered),
+            left(self.lost),
+            {name: each for name, each in kept.items() if each},
+            self.begins,
         )
 
     def encode(self) -> bytes:
@@ -123,11 +152,12 @@ class TableState:
             "version": VERSION,
             "streams": {
                 stream: {
-                    "covered": ranges.to_json(),
+                    "covered": self.of(stream).to_json(),
+                    **({"begins": list(self.begins[stream])} if stream in self.begins else {}),
                     **({"lost": self.lost[stream].to_json()} if self.lost.get(stream) else {}),
                     **({"under": _under_json(self.under[stream])} if stream in self.under else {}),
                 }
-                for stream, ranges in sorted(self.covered.items())
+                for stream in sorted(self.covered.keys() | self.begins.keys())
             },
         }
         return json.dumps(document, separators=(",", ":")).encode()
@@ -149,9 +179,12 @@ def parse_state(data: bytes) -> TableState:
         under = {
             name: _parse_under(each["under"]) for name, each in streams.items() if "under" in each
         }
+        begins = {
+            name: _parse_begin(each["begins"]) for name, each in streams.items() if "begins" in each
+        }
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise CorruptDataError(f"a table's state cannot be read: {exc}") from exc
-    return TableState(covered, {name: each for name, each in lost.items() if each}, under)
+    return TableState(_some(covered), _some(lost), under, begins)
 
 
 def _under_json(under: ByEpoch) -> list[list[Any]]:
@@ -163,6 +196,18 @@ def _parse_under(value: Any) -> ByEpoch:
     if not all(type(epoch) is int and 0 < epoch <= MAX_EPOCH for epoch in under):
         raise ValueError("an epoch is out of range")
     return under
+
+
+def _parse_begin(value: Any) -> tuple[int, int]:
+    offset, epoch = value
+    numbers = type(offset) is int and type(epoch) is int
+    if not numbers or not (0 <= offset <= MAX_OFFSET and 0 <= epoch <= MAX_EPOCH):
+        raise ValueError("where a stream begins is out of range")
+    return offset, epoch
+
+
+def _some(ranges: Mapping[str, Ranges]) -> Mapping[str, Ranges]:
+    return {name: each for name, each in ranges.items() if each}
 
 
 def _merged(old: Mapping[str, Ranges], more: Mapping[str, Ranges]) -> Mapping[str, Ranges]:

@@ -73,6 +73,7 @@ class Append:
         epochs: of the manifests that `covered` was read from, by stream, where known.
         forgets: offsets by stream that the table has to read again, and whose rows stay until then;
             what is in `covered`, it has again.
+        begins: by stream of which the table has nothing: the offset where it begins from now on.
         in_order: whether `covered` must go on where that ends which the table has of a stream.
     """
 
@@ -85,6 +86,7 @@ class Append:
     epochs: Mapping[str, int] = field(default_factory=lambda: _NO_EPOCHS)
     forgets: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
     in_order: bool = False
+    begins: Mapping[str, int] = field(default_factory=lambda: _NO_EPOCHS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.columns.schema import Origin
@@ -45,11 +46,24 @@ _OF_VALUES = (
 class Source(Protocol):
     """Gives the messages of a task."""
 
+    @property
+    def bytes_read(self) -> int:
+        """Of all messages that were given so far."""
+        ...
+
     def batches(self, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
-        """The columns READ_COLUMNS of all its messages; a batch is good until the next one.
+        """The columns READ_COLUMNS of all its messages; a batch stays as it is.
 
         Offsets that were read are put into `covered`, also those that hold no message; those that
         exist nowhere any more into `gaps`, too.
+        """
+        ...
+
+    def raw(self, offsets: pa.Array) -> pa.Array:
+        """The bytes of some messages of the batch that was given last, where its column `raw` is
+        null; null where nobody has them.
+
+        Few rows want them, and a column of all is a copy of everything.
         """
         ...
 
@@ -82,6 +96,11 @@ class TaskRules:
     steps: BodySteps = NO_STEPS
     columns: tuple[str, ...] = ()
     latest: Latest | None = None
+
+    @property
+    def wants_raw(self) -> bool:
+        """Whether the bytes of each message are wanted, and not only those of dead letters."""
+        return self.body not in ("raw", "json") or self.steps.any or self.latest is not None
 
 
 def perform(
@@ -245,7 +264,6 @@ def _fill(
         done = way(batch, rules)
         result.times_moved += moved
         result.found = merged(result.found, done.found)
-        result.bytes_read += batch.column("raw").nbytes
         if batch.num_rows:
             last = batch.column("timestamp")[batch.num_rows - 1].value
             result.last_ms = None if last is None else last // 1000
@@ -255,7 +273,10 @@ def _fill(
         result.rows += new.num_rows
         result.files += rows.write(new)
         result.dead += done.dead.num_rows
-        result.dead_files += dead.write(_with_schema(done.dead, rules.dead.schema))
+        if done.dead.num_rows:
+            known = _with_raw(done.dead, source)
+            result.dead_files += dead.write(_with_schema(known, rules.dead.schema))
+    result.bytes_read += source.bytes_read
     result.unread = unread.spans(result.covered)
     for gap in gaps:
         result.lost.append((gap.first_offset, gap.next_offset))
@@ -304,6 +325,12 @@ def _gap_row(origin: Origin, gap: Gap, now_ms: int) -> pa.RecordBatch:
     schema = dead_schema()
     columns = [pa.array([values.get(name)], schema.field(name).type) for name in DEAD_COLUMNS]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _with_raw(dead: pa.RecordBatch, source: Source) -> pa.RecordBatch:
+    """Dead letters with the bytes of their messages."""
+    raw = pc.coalesce(dead.column("raw"), source.raw(dead.column("offset")))
+    return dead.set_column(dead.schema.get_field_index("raw"), dead.schema.field("raw"), raw)
 
 
 def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -128,16 +128,18 @@ class TableWriter:
         self._open.clear()
 
     def write(self, rows: pa.RecordBatch) -> Iterator[WrittenFile]:
-        """Take rows in; gives the files that became full.
-
-        Their memory may be reused afterwards.
-        """
+        """Take rows in, whose memory stays as it is; gives the files that became full."""
         stream, offset, _ = self._layout.columns
         group = min(self._layout.group_bytes, self._layout.target_bytes)
         for unit, part in by_unit(rows, self._layout):
             opened = self._file(unit)
             streams = part.column(stream) if self._layout.shared else None
-            opened.hold(part, streams, part.column(offset).to_numpy())
+            opened.hold(
+                part,
+                streams,
+                part.column(offset).to_numpy(),
+                part=2 * part.num_rows < rows.num_rows,
+            )
             if opened.held_bytes >= group:
                 opened.flush()
             if opened.size >= self._layout.target_bytes:

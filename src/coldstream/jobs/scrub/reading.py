@@ -261,7 +261,7 @@ class Reading:
             if bytes(data[: len(HEADER)]) != HEADER:
                 return None
             data = data[len(HEADER) :]
-        checked = check_chunks(data, opened.records, got.first, got.last)
+        checked = check_chunks(data, opened.records, got.first, got.last, entries=True)
         if checked.crc is None or not contents_hold(checked):
             return None
         return combine(before, checked.crc, len(data))

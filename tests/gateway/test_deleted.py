@@ -1,0 +1,92 @@
+"""A queue is deleted, and perhaps declared anew, while somebody waits at the end of its stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from coldstream.broker.frames import Code, Key
+from coldstream.errors import DivergedError, NotFoundError
+from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.feed import Fed
+from coldstream.gateway.parcel import Parcel, parcel_of
+from coldstream.gateway.remote import RemoteStream
+from coldstream.gateway.stream import TieredStream, Wanted
+from coldstream.manifest.catalog import QueueName, StreamState
+from coldstream.manifest.root import LastChunk
+from coldstream.osiris.chunk import chunk_at
+from tests.support.gateway import Gateway
+from tests.support.raw_client import RawClient
+from tests.support.tier import Tier, chunk
+
+STREAM = "__orders_1"
+
+
+@pytest.fixture
+def tier() -> Tier:
+    made = Tier()
+    made.add(STREAM, [[chunk(0, b"a", b"b")]], name=QueueName("test", "/", "orders"))
+    return made
+
+
+def test_who_waits_for_more_of_a_stream_is_told_when_it_is_deleted(tier: Tier) -> None:
+    """He waited for ever, also when a queue of that name was declared anew."""
+    with Gateway(tier) as gateway, RawClient(gateway.port).log_in() as client:
+        assert client.subscribe("orders", credit=10) == Code.OK
+        assert client.chunk()
+        assert client.silent()
+        items = tier.catalog.items
+        items[STREAM] = replace(items[STREAM], state=StreamState.DELETING)
+
+        key, fields = client.frame()
+        assert key == Key.METADATA_UPDATE
+        assert fields.number("H") == Code.NO_STREAM
+        assert fields.string() == "orders"
+
+
+class Anew:
+    """A broker whose queue is deleted, and declared anew with another log once it was missed."""
+
+    def __init__(self) -> None:
+        self.missed = 0
+
+    async def at(self, vhost: str, stream: str, offset: int) -> Parcel | None:
+        del vhost, offset
+        self.missed += 1
+        if self.missed <= 3:
+            raise NotFoundError("there is no such stream", stream=stream)
+        data = memoryview(chunk(0, b"new", timestamp=9000))
+        return parcel_of(chunk_at(data, 0, len(data)))
+
+    async def follow(
+        self, vhost: str, stream: str, position: int, more: Mapping[str, str]
+    ) -> AsyncGenerator[Fed, None]:
+        assert not stream, "another log is never read on"
+        yield cast(Fed, None)
+
+
+def test_a_queue_that_is_declared_anew_later_is_found_though_nothing_is_uploaded(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the queue was missed, the broker was asked again only when the manifest had grown."""
+    monkeypatch.setattr("coldstream.gateway.stream._ASK_AGAIN_SECONDS", 0.01)
+    root = tier.reader(STREAM).snapshot().root
+    tier.commit(STREAM, replace(root, last_chunk=LastChunk(0, 1)))
+
+    async def run() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            remote = RemoteStream(tier.reader(STREAM), pool)
+            broker = cast(BrokerTier, Anew())
+            stream = TieredStream("/", "orders", remote, broker, None, print, poll_seconds=0.01)
+            async with asyncio.timeout(20), aclosing(stream.follow(0, Wanted(None, {}))) as found:
+                async for _ in found:
+                    pass
+
+    with pytest.raises(DivergedError, match="made anew"):
+        asyncio.run(run())
