@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.limits import Limits
-from coldstream import names
+from coldstream import deployment, names
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.errors import ColdstreamError, CorruptDataError
 from coldstream.fragment import Buffer
@@ -225,10 +225,10 @@ class There:
             "AWS_ACCESS_KEY_ID": "bench",
             "AWS_SECRET_ACCESS_KEY": "bench",
             "AWS_REGION": "us-east-1",
-            names.ENV_BUCKET: BUCKET,
-            names.ENV_TABLE: TABLE,
-            names.ENV_PREFIX: PREFIX,
-            names.ENV_CLAIM_FUNCTION: FUNCTION,
+            deployment.ENV_BUCKET: BUCKET,
+            deployment.ENV_TABLE: TABLE,
+            deployment.ENV_PREFIX: PREFIX,
+            deployment.ENV_CLAIM_FUNCTION: FUNCTION,
         }
         if self.authority:
             found |= {name: str(self.authority) for name in ("AWS_CA_BUNDLE", "SSL_CERT_FILE")}

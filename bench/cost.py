@@ -29,7 +29,7 @@ from bench.cloud import WINDOW_SECONDS
 from bench.cost_added import alarm_metrics, deployed_memory_gb, polls, template_alarms, words
 from bench.prices import FREE, MONTH_HOURS, PRICES
 from bench.site import context, site
-from coldstream import names
+from coldstream import deployment
 from coldstream.agent.settings import AgentSettings
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.claim import NO_HISTORY
@@ -143,7 +143,7 @@ class Tier:
     def __init__(self, there: Context) -> None:
         self.there = there
         self._machines = boto3.client("stepfunctions")
-        self._prefix = os.environ[names.ENV_WORKFLOWS]
+        self._prefix = os.environ[deployment.ENV_WORKFLOWS]
         self._made = 0
         #: Streams at rest, and those of them that the last run of reconcile looked at.
         self.at_rest: list[str] = []
@@ -171,7 +171,7 @@ class Tier:
             self.in_turn = sum(_in_turn_now(stream) for stream in self.at_rest)
         started = self._machines.start_execution(
             stateMachineArn=self._prefix + workflow,
-            input=json.dumps({"reason": names.REASON_SCHEDULE}),
+            input=json.dumps({"reason": deployment.REASON_SCHEDULE}),
         )
         while True:
             found = self._machines.describe_execution(executionArn=started["executionArn"])
@@ -266,7 +266,7 @@ def own_metrics() -> float:
     pages = (
         boto3.client("cloudwatch")
         .get_paginator("list_metrics")
-        .paginate(Namespace=names.METRIC_NAMESPACE)
+        .paginate(Namespace=deployment.METRIC_NAMESPACE)
     )
     return sum(len(page["Metrics"]) for page in pages) * PRICES["metric"]
 

@@ -28,7 +28,7 @@ from bench.read import RANGE, plain
 from bench.relay import Range, relay, signed
 from bench.report import megabytes_per_second, quick, ratio
 from bench.site import LONG, MESSAGE_SIZE, context, site, stream, tier
-from coldstream import names
+from coldstream import deployment
 from coldstream.broker.frames import Key, OffsetType, binary, frame, string, subscribe
 from coldstream.remote.roots import load
 from coldstream_devkit.broker import BrokerNode, free_ports
@@ -191,7 +191,7 @@ def through(port: int, name: str, size: int, *, relayed: bool = False) -> float:
 
 def ranges(keys: list[tuple[str, int]]) -> list[Range]:
     """The same ranges as of `plain`, for a relay."""
-    bucket = f"{os.environ['AWS_ENDPOINT_URL']}/{os.environ[names.ENV_BUCKET]}"
+    bucket = f"{os.environ['AWS_ENDPOINT_URL']}/{os.environ[deployment.ENV_BUCKET]}"
     return [
         each
         for key, size in keys

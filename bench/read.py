@@ -26,7 +26,7 @@ from bench.links import PREFIX, Link, LinkedStore
 from bench.links import STREAM as LINKED
 from bench.report import megabytes_per_second, quick, ratio
 from bench.site import LONG, context, site, stream, tier
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.s3 import open_store
 from coldstream.crc import crc32
 from coldstream.reader.allocation import keep_freed_memory
@@ -43,7 +43,7 @@ RANGE = ReaderSettings().range_size
 
 def plain(keys: list[tuple[str, int]], parallel: int, *, checked: bool = False) -> float:
     """Seconds to GET every byte of the objects, perhaps with a CRC over each range."""
-    store = open_store(os.environ[names.ENV_BUCKET])
+    store = open_store(os.environ[deployment.ENV_BUCKET])
     jobs = [
         (key, start, min(start + RANGE, size))
         for key, size in keys

@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.report import megabytes_per_second, quick, ratio
 from bench.site import context, site, tier
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.s3 import S3ObjectStore
 from coldstream.jobs.scrub.objects import Ages
 from coldstream.jobs.scrub.reading import Effort
@@ -67,7 +67,7 @@ class Slow:
 
 def open_store() -> Any:
     """As a worker has it: its clients, which are made once in its life, are there."""
-    store = S3ObjectStore(bucket=os.environ[names.ENV_BUCKET])
+    store = S3ObjectStore(bucket=os.environ[deployment.ENV_BUCKET])
     store.list("", limit=1)
     return store
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.agent.committed import AllCommitted
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
@@ -66,7 +66,7 @@ def tier(there: Context, data_dir: Path) -> None:
 def context(prefix: str | None = None) -> Context:
     """Bucket, table and ids from the environment; another prefix where no events are wanted."""
     return connect(
-        bucket=os.environ[names.ENV_BUCKET],
-        table=os.environ[names.ENV_TABLE],
-        prefix=prefix or os.environ[names.ENV_PREFIX],
+        bucket=os.environ[deployment.ENV_BUCKET],
+        table=os.environ[deployment.ENV_TABLE],
+        prefix=prefix or os.environ[deployment.ENV_PREFIX],
     ).context()

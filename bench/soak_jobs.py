@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from bench.site import context, site, stream, tier
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.place import Place
 from coldstream.jobs.materialise.open_tables import glue_catalog
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
@@ -46,7 +46,7 @@ def run_job(job: str, **arguments: str) -> tuple[dict[str, Any], float]:
         RuntimeError: it did not succeed.
     """
     glue, logs = boto3.client("glue"), boto3.client("logs")
-    name = f"{names.STACK_NAME}-{job}"
+    name = f"{deployment.STACK_NAME}-{job}"
     given = {f"--{key.replace('_', '-')}": value for key, value in arguments.items()}
     began = time.monotonic()
     run_id = glue.start_job_run(JobName=name, Arguments=given)["JobRunId"]
@@ -61,7 +61,7 @@ def run_job(job: str, **arguments: str) -> tuple[dict[str, Any], float]:
     if run["JobRunState"] != "SUCCEEDED":
         raise RuntimeError(f"{job}: {run['JobRunState']}: {run.get('ErrorMessage')}")
     events = logs.get_log_events(
-        logGroupName=f"/aws-glue/jobs/{names.STACK_NAME}/output", logStreamName=run_id
+        logGroupName=f"/aws-glue/jobs/{deployment.STACK_NAME}/output", logStreamName=run_id
     )["events"]
     lines = [each["message"] for each in events if each["message"].startswith("{")]
     return json.loads(lines[-1]), seconds
@@ -74,8 +74,8 @@ def rows_of_table() -> tuple[int, str]:
         RuntimeError: an offset is missing or doubled.
     """
     place = Place("", "", "", os.environ["AWS_REGION"], os.environ["AWS_ENDPOINT_URL"])
-    catalog = glue_catalog(place, os.environ[names.ENV_WAREHOUSE])
-    table = catalog.load_table(f"{os.environ[names.ENV_DATABASE]}.soak")
+    catalog = glue_catalog(place, os.environ[deployment.ENV_WAREHOUSE])
+    table = catalog.load_table(f"{os.environ[deployment.ENV_DATABASE]}.soak")
     files = sorted(task.file.file_path for task in table.scan().plan_files())
     endpoint = os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")
     store = fs.S3FileSystem(endpoint_override=endpoint, scheme="http")

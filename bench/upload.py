@@ -27,7 +27,7 @@ import obstore
 
 from bench.report import megabytes_per_second, quick, ratio
 from bench.site import MESSAGES, context, site, stream
-from coldstream import names
+from coldstream import deployment, names
 from coldstream.adapters.s3 import open_store
 from coldstream.agent.committed import AllCommitted
 from coldstream.agent.run import Agent
@@ -46,7 +46,7 @@ PARALLEL = AgentSettings().uploads
 
 def plain(files: list[Path], round_number: int) -> float:
     """Seconds to PUT all files' bytes in objects of 64 MiB."""
-    store = open_store(os.environ[names.ENV_BUCKET])
+    store = open_store(os.environ[deployment.ENV_BUCKET])
     slices = [
         (path, start)
         for path in files

@@ -7,7 +7,7 @@ from functools import cache
 
 from aws_lambda_powertools.metrics import MetricUnit
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.dynamodb_heartbeats import DynamoHeartbeats
 from coldstream.errors import ColdstreamError, CorruptDataError
 from coldstream.plans.heartbeats import Heartbeat, fleet
@@ -18,8 +18,8 @@ from functions._runtime import aws_client, logger, metrics, now_ms, tell
 def _heartbeats() -> DynamoHeartbeats:
     return DynamoHeartbeats(
         client=aws_client("dynamodb"),
-        table=os.environ[names.ENV_TABLE],
-        prefix=os.environ[names.ENV_PREFIX],
+        table=os.environ[deployment.ENV_TABLE],
+        prefix=os.environ[deployment.ENV_PREFIX],
     )
 
 
@@ -48,14 +48,14 @@ def tell_heartbeats() -> None:
         node, longest_ms = agents.lags[0]
         logger.info("the agent that is furthest behind", node=node, lag_seconds=longest_ms // 1000)
     for name, value in {
-        names.METRIC_AGENTS: agents.agents,
-        names.METRIC_AGENTS_SILENT: len(agents.silent) + len(found) - len(heard),
-        names.METRIC_AGENTS_TROUBLED: len(agents.troubled),
-        names.METRIC_AGENTS_RACING: len(agents.racing),
-        names.METRIC_STREAMS_BEHIND: agents.behind,
+        deployment.METRIC_AGENTS: agents.agents,
+        deployment.METRIC_AGENTS_SILENT: len(agents.silent) + len(found) - len(heard),
+        deployment.METRIC_AGENTS_TROUBLED: len(agents.troubled),
+        deployment.METRIC_AGENTS_RACING: len(agents.racing),
+        deployment.METRIC_STREAMS_BEHIND: agents.behind,
     }.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
     metrics.add_metric(
-        name=names.METRIC_AGENTS_LAG, unit=MetricUnit.Seconds, value=longest_ms // 1000
+        name=deployment.METRIC_AGENTS_LAG, unit=MetricUnit.Seconds, value=longest_ms // 1000
     )
     metrics.flush_metrics()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.usecases.commit_runs import CommitReport
 from functions._runtime import logger
 
@@ -21,6 +21,6 @@ def tell_holes(report: CommitReport) -> None:
 def hole_metrics(holes: list[tuple[int, int]]) -> dict[str, int]:
     """Metrics of holes [first, next): how many, and how many offsets."""
     return {
-        names.METRIC_HOLES_COMMITTED: len(holes),
-        names.METRIC_OFFSETS_GIVEN_UP: sum(end - first for first, end in holes),
+        deployment.METRIC_HOLES_COMMITTED: len(holes),
+        deployment.METRIC_OFFSETS_GIVEN_UP: sum(end - first for first, end in holes),
     }

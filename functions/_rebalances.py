@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.errors import ColdstreamError
 from coldstream.plans.rebalance import crowd
 from coldstream.usecases.commit_runs import CommitReport
@@ -19,7 +19,7 @@ def start_rebalance(report: CommitReport) -> None:
     The name of the execution says which oldest entry is to be grouped, so the commits that follow
     while it runs start nothing; and the hour, so that one that failed for good is no obstacle.
     """
-    oldest = crowd(report.root, setting(names.ENV_BRANCHING))
+    oldest = crowd(report.root, setting(deployment.ENV_BRANCHING))
     if oldest is None:
         return
     reason = f"{oldest.first_offset}-{now_ms() // _HOUR_MS}"

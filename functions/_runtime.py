@@ -14,7 +14,7 @@ from aws_lambda_powertools import Logger, Metrics, Tracer
 from aws_lambda_powertools.metrics import MetricUnit, single_metric
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.place import IN_LAMBDA, client
 from coldstream.adapters.s3_boto import BotoObjectStore
@@ -22,10 +22,10 @@ from coldstream.errors import ColdstreamError
 from coldstream.remote.context import Context
 
 # The stack's name: two clusters in one account have metrics of their own.
-SERVICE = os.environ.get("POWERTOOLS_SERVICE_NAME", names.METRIC_SERVICE)
+SERVICE = os.environ.get("POWERTOOLS_SERVICE_NAME", deployment.METRIC_SERVICE)
 logger = Logger(service=SERVICE)
 tracer = Tracer(service=SERVICE)
-metrics = Metrics(namespace=names.METRIC_NAMESPACE, service=SERVICE)
+metrics = Metrics(namespace=deployment.METRIC_NAMESPACE, service=SERVICE)
 
 _LAST_MS = 10_000
 
@@ -50,12 +50,12 @@ def remote() -> Context:
     Raises:
         KeyError: a variable that the stack sets is missing.
     """
-    prefix = os.environ[names.ENV_PREFIX]
+    prefix = os.environ[deployment.ENV_PREFIX]
     return Context(
-        store=BotoObjectStore(client=aws_client("s3"), bucket=os.environ[names.ENV_BUCKET]),
+        store=BotoObjectStore(client=aws_client("s3"), bucket=os.environ[deployment.ENV_BUCKET]),
         catalog=DynamoCatalog(
             client=aws_client("dynamodb"),
-            table=os.environ[names.ENV_TABLE],
+            table=os.environ[deployment.ENV_TABLE],
             prefix=prefix,
         ),
         prefix=prefix,
@@ -89,10 +89,10 @@ def count_for(workflow: str, name: str, value: int) -> None:
         name=name,
         unit=MetricUnit.Count,
         value=value,
-        namespace=names.METRIC_NAMESPACE,
-        default_dimensions={names.METRIC_DIMENSION_SERVICE: SERVICE},
+        namespace=deployment.METRIC_NAMESPACE,
+        default_dimensions={deployment.METRIC_DIMENSION_SERVICE: SERVICE},
     ) as of_workflow:
-        of_workflow.add_dimension(name=names.METRIC_DIMENSION_WORKFLOW, value=workflow)
+        of_workflow.add_dimension(name=deployment.METRIC_DIMENSION_WORKFLOW, value=workflow)
 
 
 def setting(name: str) -> int:

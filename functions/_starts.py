@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
 from coldstream.manifest.catalog import CatalogItem
 from functions._runtime import aws_client, logger
@@ -31,7 +31,7 @@ def start_delete(item: CatalogItem, reason: str, why: str) -> bool:
 def _workflows() -> StepFunctionsWorkflows:
     return StepFunctionsWorkflows(
         client=aws_client("stepfunctions"),
-        arn_prefix=os.environ[names.ENV_WORKFLOWS],
+        arn_prefix=os.environ[deployment.ENV_WORKFLOWS],
         new_uid=lambda: secrets.randbits(64),
     )
 
@@ -42,7 +42,7 @@ def start(workflow: str, stream: str, reason: str, document: Mapping[str, Any]) 
     Raises:
         UnavailableError, PermissionDeniedError: it was not started, as far as anybody knows.
     """
-    name = names.execution_name(workflow, stream, reason)
+    name = deployment.execution_name(workflow, stream, reason)
     started = _workflows().start(workflow, name, document)
     logger.info(
         "started" if started else "was started before",

@@ -10,7 +10,7 @@ from typing import Any
 
 from aws_lambda_powertools.metrics import MetricUnit
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.s3_compose import S3Composer
 from coldstream.adapters.s3_delete import S3Deleter
@@ -36,28 +36,28 @@ _MAX_ITEMS = 1000
 def deleter() -> S3Deleter:
     """The bucket, for those who may delete."""
     s3 = aws_client("s3")
-    return S3Deleter(client=s3, bucket=os.environ[names.ENV_BUCKET])
+    return S3Deleter(client=s3, bucket=os.environ[deployment.ENV_BUCKET])
 
 
 @cache
 def version_deleter() -> S3Versions:
     """The bucket with all its versions, for `erase`."""
-    return S3Versions(client=aws_client("s3"), bucket=os.environ[names.ENV_BUCKET])
+    return S3Versions(client=aws_client("s3"), bucket=os.environ[deployment.ENV_BUCKET])
 
 
 @cache
 def composer() -> S3Composer:
     """The bucket, for those who make objects out of parts of others."""
     s3 = aws_client("s3")
-    return S3Composer(client=s3, bucket=os.environ[names.ENV_BUCKET])
+    return S3Composer(client=s3, bucket=os.environ[deployment.ENV_BUCKET])
 
 
 @cache
 def _policies() -> DynamoPolicies:
     return DynamoPolicies(
         client=aws_client("dynamodb"),
-        table=os.environ[names.ENV_TABLE],
-        prefix=os.environ[names.ENV_PREFIX],
+        table=os.environ[deployment.ENV_TABLE],
+        prefix=os.environ[deployment.ENV_PREFIX],
     )
 
 
@@ -156,7 +156,7 @@ def report(workflow: str, values: Mapping[str, int], *, failed: int = 0) -> None
             knows how often it comes round, and only if there are any: a metric costs money.
     """
     if failed:
-        count_for(workflow, names.METRIC_STREAMS_FAILED, failed)
+        count_for(workflow, deployment.METRIC_STREAMS_FAILED, failed)
     for name, value in values.items():
         unit = MetricUnit.Bytes if name.startswith("Bytes") else MetricUnit.Count
         metrics.add_metric(name=name, unit=unit, value=value)

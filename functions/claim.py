@@ -8,7 +8,7 @@ from typing import Any
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.errors import ConflictError, UnavailableError
 from coldstream.usecases.claim import Claimed
 from coldstream.usecases.claim_function import answer
@@ -28,7 +28,7 @@ def handler(event: Any, context: LambdaContext) -> dict[str, Any]:
         pause=pause,
         now_ms=now_ms(),
         time_left=time_left(context),
-        cluster=os.environ[names.ENV_CLUSTER],
+        cluster=os.environ[deployment.ENV_CLUSTER],
     )
     if answered.misfit is not None:
         logger.warning(
@@ -51,11 +51,11 @@ def handler(event: Any, context: LambdaContext) -> dict[str, Any]:
     for key in answered.declared:
         logger.warning("an agent declares offsets lost", stream=answered.stream, key=key)
     totals = {
-        names.METRIC_CLAIMS: int(answered.claimed is not None and answered.claimed.new),
-        names.METRIC_CLAIMS_THAT_CUT: _tell_claim(answered.stream, answered.claimed),
-        names.METRIC_COMMITS: report.commits if report else 0,
-        names.METRIC_FRAGMENTS_COMMITTED: report.fragments if report else 0,
-        names.METRIC_FRAGMENTS_REFUSED: len(report.refused) if report else 0,
+        deployment.METRIC_CLAIMS: int(answered.claimed is not None and answered.claimed.new),
+        deployment.METRIC_CLAIMS_THAT_CUT: _tell_claim(answered.stream, answered.claimed),
+        deployment.METRIC_COMMITS: report.commits if report else 0,
+        deployment.METRIC_FRAGMENTS_COMMITTED: report.fragments if report else 0,
+        deployment.METRIC_FRAGMENTS_REFUSED: len(report.refused) if report else 0,
         **hole_metrics([*report.holes] if report else []),
     }
     for name, value in totals.items():

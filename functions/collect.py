@@ -6,7 +6,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.errors import NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.plans.policy import effective
@@ -34,7 +34,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         if known is None:
             raise NotFoundError("the catalog does not know this stream", stream=stream)
         run_ms = int(item.get("run_ms", now_ms()))
-        grace_ms = 1000 * setting(names.ENV_GRACE_SECONDS)
+        grace_ms = 1000 * setting(deployment.ENV_GRACE_SECONDS)
         if known.state is StreamState.DELETED:
             swept = sweep_stragglers(
                 remote(),
@@ -70,10 +70,10 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     report(
         "collect",
         {
-            names.METRIC_GARBAGE_OBJECTS: totals["garbage"],
-            names.METRIC_GARBAGE_BYTES: totals["garbage_bytes"],
-            names.METRIC_GARBAGE_DELETED: totals["deleted"],
-            names.METRIC_DELETES_REFUSED: totals["refused"],
+            deployment.METRIC_GARBAGE_OBJECTS: totals["garbage"],
+            deployment.METRIC_GARBAGE_BYTES: totals["garbage_bytes"],
+            deployment.METRIC_GARBAGE_DELETED: totals["deleted"],
+            deployment.METRIC_DELETES_REFUSED: totals["refused"],
         },
         failed=totals["failed"],
     )

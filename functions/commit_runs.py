@@ -9,7 +9,7 @@ from typing import Any
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.sqs import QueueCommitRequests
 from coldstream.errors import RefusedFragmentError
 from coldstream.usecases.handle_events import handle_messages
@@ -20,7 +20,9 @@ from functions._runtime import aws_client, logger, metrics, pause, remote, tell,
 
 @cache
 def _requests() -> QueueCommitRequests:
-    return QueueCommitRequests(client=aws_client("sqs"), queue_url=os.environ[names.ENV_QUEUE_URL])
+    return QueueCommitRequests(
+        client=aws_client("sqs"), queue_url=os.environ[deployment.ENV_QUEUE_URL]
+    )
 
 
 @logger.inject_lambda_context
@@ -53,15 +55,15 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         if not isinstance(error, RefusedFragmentError):
             tell(error, message_id=message_id)
     totals = {
-        names.METRIC_COMMITS: sum(report.commits for report in batch.reports),
-        names.METRIC_CONFLICTS: sum(report.conflicts for report in batch.reports),
-        names.METRIC_FRAGMENTS_COMMITTED: sum(report.fragments for report in batch.reports),
-        names.METRIC_BYTES_COMMITTED: sum(report.bytes for report in batch.reports),
-        names.METRIC_FRAGMENTS_REFUSED: sum(len(report.refused) for report in batch.reports),
-        names.METRIC_EVENTS_REFUSED: len(batch.failed),
+        deployment.METRIC_COMMITS: sum(report.commits for report in batch.reports),
+        deployment.METRIC_CONFLICTS: sum(report.conflicts for report in batch.reports),
+        deployment.METRIC_FRAGMENTS_COMMITTED: sum(report.fragments for report in batch.reports),
+        deployment.METRIC_BYTES_COMMITTED: sum(report.bytes for report in batch.reports),
+        deployment.METRIC_FRAGMENTS_REFUSED: sum(len(report.refused) for report in batch.reports),
+        deployment.METRIC_EVENTS_REFUSED: len(batch.failed),
         **hole_metrics([hole for report in batch.reports for hole in report.holes]),
     }
     for name, value in totals.items():
-        unit = MetricUnit.Bytes if name == names.METRIC_BYTES_COMMITTED else MetricUnit.Count
+        unit = MetricUnit.Bytes if name == deployment.METRIC_BYTES_COMMITTED else MetricUnit.Count
         metrics.add_metric(name=name, unit=unit, value=value)
     return {"batchItemFailures": [{"itemIdentifier": each} for each in batch.failed]}

@@ -6,7 +6,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.plans.policy import effective
 from coldstream.usecases.consolidate import consolidate
 from functions._runtime import logger, metrics, pause, remote, setting, tell, time_left, tracer
@@ -32,13 +32,13 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             remote(),
             composer(),
             stream,
-            target_size=setting(names.ENV_FRAGMENT_SIZE),
-            branching=setting(names.ENV_BRANCHING),
+            target_size=setting(deployment.ENV_FRAGMENT_SIZE),
+            branching=setting(deployment.ENV_BRANCHING),
             pause=pause,
             cursor=int(item.get("cursor", 0)),
             dry_run=bool(event.get("dry_run")),
             time_left=in_time,
-            read_whole=setting(names.ENV_READ_WHOLE),
+            read_whole=setting(deployment.ENV_READ_WHOLE),
         )
         for error in done.failed:
             tell(error)
@@ -56,9 +56,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     report(
         "consolidate",
         {
-            names.METRIC_FRAGMENTS_CONSOLIDATED: totals["fragments"] if took else 0,
-            names.METRIC_BYTES_CONSOLIDATED: totals["bytes"] if took else 0,
-            names.METRIC_CONFLICTS: totals["conflicts"],
+            deployment.METRIC_FRAGMENTS_CONSOLIDATED: totals["fragments"] if took else 0,
+            deployment.METRIC_BYTES_CONSOLIDATED: totals["bytes"] if took else 0,
+            deployment.METRIC_CONFLICTS: totals["conflicts"],
         },
         failed=totals["failed"],
     )

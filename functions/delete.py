@@ -6,7 +6,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.usecases.delete_stream import SweepState, sweep
 from functions._runtime import logger, metrics, now_ms, remote, time_left, tracer
 from functions._steps import Totals, deleter, policies_and_revision, report, work_items
@@ -36,9 +36,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     report(
         "delete",
         {
-            names.METRIC_STREAMS_SWEPT: int(done.state is SweepState.DONE),
-            names.METRIC_OBJECTS_SWEPT: done.objects,
-            names.METRIC_BYTES_SWEPT: done.bytes,
+            deployment.METRIC_STREAMS_SWEPT: int(done.state is SweepState.DONE),
+            deployment.METRIC_OBJECTS_SWEPT: done.objects,
+            deployment.METRIC_BYTES_SWEPT: done.bytes,
         },
     )
     over = done.state in (SweepState.DONE, SweepState.CALLED_OFF)

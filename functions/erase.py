@@ -7,7 +7,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.usecases.purge import Progress, PurgeState, purge
 from functions._runtime import logger, metrics, pause, remote, setting, time_left, tracer
 from functions._steps import policies, report, version_deleter, work_items
@@ -22,7 +22,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     stream, progress = item["stream"], _progress(item)
     tier = remote()
     # Half of a grace time is longer than any process holds what it has written for a root.
-    hold_ms = min(tier.hold_ms, 500 * setting(names.ENV_GRACE_SECONDS))
+    hold_ms = min(tier.hold_ms, 500 * setting(deployment.ENV_GRACE_SECONDS))
     done = purge(
         replace(tier, hold_ms=hold_ms),
         version_deleter(),
@@ -34,7 +34,10 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     )
     report(
         "erase",
-        {names.METRIC_VERSIONS_ERASED: done.versions, names.METRIC_BYTES_ERASED: done.bytes},
+        {
+            deployment.METRIC_VERSIONS_ERASED: done.versions,
+            deployment.METRIC_BYTES_ERASED: done.bytes,
+        },
     )
     for key, why in done.kept.items():
         logger.warning("not erased", stream=stream, key=key, why=why)

@@ -6,7 +6,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.usecases.rebalance import rebalance
 from functions._runtime import logger, metrics, pause, remote, setting, time_left, tracer
 from functions._steps import Totals, answer, over_streams, report
@@ -23,7 +23,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         done = rebalance(
             remote(),
             item["stream"],
-            branching=setting(names.ENV_BRANCHING),
+            branching=setting(deployment.ENV_BRANCHING),
             pause=pause,
             dry_run=bool(event.get("dry_run")),
         )
@@ -35,9 +35,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     report(
         "rebalance",
         {
-            names.METRIC_REBALANCES: totals["landed"],
-            names.METRIC_GROUPS_WRITTEN: totals["groups"] if totals["landed"] else 0,
-            names.METRIC_CONFLICTS: totals["conflicts"],
+            deployment.METRIC_REBALANCES: totals["landed"],
+            deployment.METRIC_GROUPS_WRITTEN: totals["groups"] if totals["landed"] else 0,
+            deployment.METRIC_CONFLICTS: totals["conflicts"],
         },
         failed=totals["failed"],
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.errors import ConflictError
 from coldstream.plans.delete import is_overdue, reason_again
 from coldstream.usecases.reconcile import reconcile
@@ -61,9 +61,9 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     report(
         "reconcile",
         {
-            names.METRIC_FRAGMENTS_COMMITTED: totals["fragments"],
-            names.METRIC_BYTES_COMMITTED: totals["bytes"],
-            names.METRIC_FRAGMENTS_REFUSED: totals["refused"],
+            deployment.METRIC_FRAGMENTS_COMMITTED: totals["fragments"],
+            deployment.METRIC_BYTES_COMMITTED: totals["bytes"],
+            deployment.METRIC_FRAGMENTS_REFUSED: totals["refused"],
             **hole_metrics(holes),
         },
         failed=totals["failed"],
@@ -72,7 +72,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 
 def _grace_ms() -> int:
-    return 1000 * setting(names.ENV_GRACE_SECONDS)
+    return 1000 * setting(deployment.ENV_GRACE_SECONDS)
 
 
 def _delete_again(stream: str, totals: Totals) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from coldstream import names
+from coldstream import deployment
 from functions._runtime import SERVICE, count_for, logger, metrics, tracer
 
 # Step Functions takes causes of 32 KiB, and a stack trace says what it has to say at its end.
@@ -30,7 +30,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             "streams": [item.get("stream") for item in event.get("work") or []],
         },
     )
-    name = names.METRIC_WORKFLOW_FAILURES
+    name = deployment.METRIC_WORKFLOW_FAILURES
     metrics.add_metric(name=name, unit=MetricUnit.Count, value=1)
     count_for(workflow, name, 1)
     return {}

@@ -6,7 +6,7 @@ from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.usecases.retention import retain
 from functions._runtime import logger, metrics, now_ms, pause, remote, time_left, tracer
 from functions._steps import Totals, answer, over_streams, policies, report
@@ -56,10 +56,10 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     report(
         "retention",
         {
-            names.METRIC_FRAGMENTS_RETIRED: totals["fragments"] if took else 0,
-            names.METRIC_BYTES_RETIRED: totals["bytes"] if took else 0,
-            names.METRIC_CONFLICTS: totals["conflicts"],
-            names.METRIC_STREAMS_UNNAMED: totals["unnamed"],
+            deployment.METRIC_FRAGMENTS_RETIRED: totals["fragments"] if took else 0,
+            deployment.METRIC_BYTES_RETIRED: totals["bytes"] if took else 0,
+            deployment.METRIC_CONFLICTS: totals["conflicts"],
+            deployment.METRIC_STREAMS_UNNAMED: totals["unnamed"],
         },
         failed=totals["failed"],
     )

@@ -9,7 +9,7 @@ from typing import Any
 from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.plans.turns import SEARCH_ROUNDS, is_in_turn
 from coldstream.usecases.scan import ScanFor, ScanPage, scan, several
 from functions._heartbeats import tell_heartbeats
@@ -41,7 +41,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     if workflow is ScanFor.RECONCILE and not event.get("cursor"):
         tell_heartbeats()
     rules, in_time = policies(), time_left(context)
-    scheduled = event.get("reason") == names.REASON_SCHEDULE
+    scheduled = event.get("reason") == deployment.REASON_SCHEDULE
     in_turn, look = _turn(scheduled), _turn(scheduled, SEARCH_ROUNDS)("")
     page = several(
         lambda cursor: scan(
@@ -49,8 +49,8 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
             workflow,
             rules,
             now_ms=now_ms(),
-            target_size=setting(names.ENV_FRAGMENT_SIZE),
-            grace_ms=1000 * setting(names.ENV_GRACE_SECONDS),
+            target_size=setting(deployment.ENV_FRAGMENT_SIZE),
+            grace_ms=1000 * setting(deployment.ENV_GRACE_SECONDS),
             cursor=cursor,
             mark=True,
             look=look,
@@ -64,7 +64,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         tell(error)
     if page.damaged:
         # No step ever sees these: nobody else says that the run leaves them undone.
-        count_for(workflow, names.METRIC_STREAMS_FAILED, len(page.damaged))
+        count_for(workflow, deployment.METRIC_STREAMS_FAILED, len(page.damaged))
     if page.foreign:
         logger.warning(
             "objects that lie where a stream's directory should be: passed over",
@@ -91,7 +91,7 @@ def _tell_lost(page: ScanPage) -> None:
     )
     # Metrics cost money: this one is reported only where there is something to say.
     metrics.add_metric(
-        name=names.METRIC_STREAMS_WITHOUT_ITEM, unit=MetricUnit.Count, value=page.lost
+        name=deployment.METRIC_STREAMS_WITHOUT_ITEM, unit=MetricUnit.Count, value=page.lost
     )
     metrics.flush_metrics()
 
@@ -106,8 +106,8 @@ def _turn(scheduled: bool, rounds: int = 1) -> Callable[[str], bool]:
     return partial(
         is_in_turn,
         now_ms=now_ms(),
-        every_ms=setting(names.ENV_RECONCILE_MINUTES) * _MINUTE_MS,
-        idle_ms=rounds * setting(names.ENV_RECONCILE_IDLE_MINUTES) * _MINUTE_MS,
+        every_ms=setting(deployment.ENV_RECONCILE_MINUTES) * _MINUTE_MS,
+        idle_ms=rounds * setting(deployment.ENV_RECONCILE_IDLE_MINUTES) * _MINUTE_MS,
     )
 
 

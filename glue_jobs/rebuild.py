@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from coldstream.adapters.place import connect
+from coldstream.deployment import ENV_BRANCHING
 from coldstream.jobs.arguments import (
     DATABASE,
     SERVICE,
@@ -23,7 +24,6 @@ from coldstream.jobs.rebuild import RebuildSettings, run_shadow
 from coldstream.jobs.report import reporting, script
 from coldstream.jobs.session import metric_sink, spark_session
 from coldstream.jobs.snapshots import SnapshotTables, TableSnapshot
-from coldstream.names import ENV_BRANCHING
 
 STREAMS = Argument(
     "streams",

@@ -13,7 +13,7 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import IConstruct
 
-from coldstream import names
+from coldstream import deployment
 from infra.commit import CommitQueue
 from infra.config import LONGEST_INTERVAL_MINUTES
 from infra.metrics import FIVE_MINUTES, behind, most, oldest, own, throttled, waiting
@@ -102,7 +102,7 @@ def of_agents(scope: IConstruct, scanned_every: int, behind_minutes: int) -> Ite
 
     yield Row(
         "AgentsSilent",
-        told(names.METRIC_AGENTS_SILENT),
+        told(deployment.METRIC_AGENTS_SILENT),
         "For ten minutes an agent has not said that it lives: it is down, or its node"
         " reaches DynamoDB no more. Its streams are not uploaded, unless another"
         " member's agent does, and local retention goes on. The log of the function"
@@ -111,7 +111,7 @@ def of_agents(scope: IConstruct, scanned_every: int, behind_minutes: int) -> Ite
     )
     yield Row(
         "AgentsTroubled",
-        told(names.METRIC_AGENTS_TROUBLED),
+        told(deployment.METRIC_AGENTS_TROUBLED),
         "For half an hour an agent has had streams that fail or make no progress. What"
         " waits is in danger of local retention: its own log names stream, offset and"
         " reason; the log of the function scan names the node. Where it says fenced or diverged and"
@@ -120,14 +120,14 @@ def of_agents(scope: IConstruct, scanned_every: int, behind_minutes: int) -> Ite
     )
     yield Row(
         "AgentsRacing",
-        told(names.METRIC_AGENTS_RACING),
+        told(deployment.METRIC_AGENTS_RACING),
         "Local retention is about to take what an agent has not uploaded yet: offsets will be lost."
         " Give the stream more local time or bytes at once. The log of the function scan names the"
         " node, the agent's own log and metrics the stream.",
     )
     yield Row(
         "AgentsBehind",
-        most(scope, names.METRIC_AGENTS_LAG).with_(period=period),
+        most(scope, deployment.METRIC_AGENTS_LAG).with_(period=period),
         f"What a stream has committed has waited for more than {behind_minutes} minutes to be"
         " published: the link is too slow, or a broker does not prove what it has. Local retention"
         " goes on. The log of the function scan names the node, the agent's own log and metrics the"
@@ -220,7 +220,7 @@ def of_streams(scope: IConstruct, looked_at_minutes: Mapping[str, int]) -> Itera
         period = min(_DAY, max(5, 2 * minutes))
         yield Row(
             f"{name.capitalize()}StreamsFailed",
-            own(scope, names.METRIC_STREAMS_FAILED, workflow=name).with_(
+            own(scope, deployment.METRIC_STREAMS_FAILED, workflow=name).with_(
                 period=Duration.minutes(period)
             ),
             f"Runs of the workflow {name} leave streams undone. The log of the function {name} or"
@@ -262,7 +262,7 @@ def of_jobs(scope: IConstruct, every_minutes: Mapping[str, int]) -> Iterator[Row
         period, periods = _three_rounds(minutes)
         yield Row(
             f"{name.capitalize()}JobMissing",
-            own(scope, names.METRIC_JOB_SECONDS, job=name).with_(
+            own(scope, deployment.METRIC_JOB_SECONDS, job=name).with_(
                 period=Duration.minutes(period), statistic="SampleCount"
             ),
             f"The Glue job {name} has not ended a run for three times as long as it should take to"

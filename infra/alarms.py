@@ -20,7 +20,7 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from coldstream import names
+from coldstream import deployment
 from infra import alarm_rows
 from infra.alarm_rows import Row
 from infra.arns import alarms_arn
@@ -31,13 +31,13 @@ from infra.metrics import own
 #: Metrics that the handlers and the jobs report, by the alarm's name: (metric, description).
 _REPORTED = {
     "FragmentsRefused": (
-        names.METRIC_FRAGMENTS_REFUSED,
+        deployment.METRIC_FRAGMENTS_REFUSED,
         "A fragment was left out of its manifest because its bytes do not hold. The log of"
         " the function names the stream, the offset and the key. If no agent has uploaded it, its"
         " credentials may be stolen: see docs/security.md.",
     ),
     "HolesCommitted": (
-        names.METRIC_HOLES_COMMITTED,
+        deployment.METRIC_HOLES_COMMITTED,
         "Offsets were declared lost: the broker's retention took them before they were uploaded,"
         " and no member has them. The log of the function commit_runs or reconcile names the stream"
         " and the offsets; docs/how-to/holes.md says what can still be done. If no broker has lost"
@@ -45,47 +45,47 @@ _REPORTED = {
         " docs/security.md.",
     ),
     "ClaimsThatCut": (
-        names.METRIC_CLAIMS_THAT_CUT,
+        deployment.METRIC_CLAIMS_THAT_CUT,
         "A new writer's log has shown that the end of a manifest is another history, and its claim"
         " has cut that off. The quarantine keeps it. The log of the function claim names the"
         " stream, the epoch and the offsets. If no broker has failed over, an agent's credentials"
         " may be stolen: see docs/security.md.",
     ),
     "StreamsWithoutItem": (
-        names.METRIC_STREAMS_WITHOUT_ITEM,
+        deployment.METRIC_STREAMS_WITHOUT_ITEM,
         "The bucket has a stream that the table lacks: its item was lost, so that nobody can read"
         " it and nothing watches over it. The log of the function scan or of the job names it."
         " reconcile gives it the newest root of the bucket back; `coldstream reconcile --dry-run`"
         " shows whether it did, and the log of the function reconcile why it could not.",
     ),
     "StreamsFailed": (
-        names.METRIC_STREAMS_FAILED,
+        deployment.METRIC_STREAMS_FAILED,
         "A Glue job left streams out: its log names them, with the offset and the key.",
     ),
     "OffsetsLost": (
-        names.METRIC_OFFSETS_LOST,
+        deployment.METRIC_OFFSETS_LOST,
         "The job materialise met offsets that are in neither tier: a table has no rows for them.",
     ),
     "DeletesRefused": (
-        names.METRIC_DELETES_REFUSED,
+        deployment.METRIC_DELETES_REFUSED,
         "S3 refused to delete garbage, because of a policy or Object Lock. The log of the function"
         " collect names a key.",
     ),
     "WorkflowFailures": (
-        names.METRIC_WORKFLOW_FAILURES,
+        deployment.METRIC_WORKFLOW_FAILURES,
         "A workflow gave some streams up after all its retries and the others went on, or a whole"
         " run of a workflow or of a Glue job failed or did not end in time. The log of the function"
         " report names the workflow or the job, the error and the streams. The next scheduled run"
         " tries again.",
     ),
     "ScrubFindings": (
-        names.METRIC_SCRUB_FINDINGS,
+        deployment.METRIC_SCRUB_FINDINGS,
         "The job scrub found bytes in S3 that are not what was written. The table"
         " scrub_findings and the log of the run name the stream, the offset and the key;"
         " `coldstream repair` gets a range from a replica that still has it.",
     ),
     "DeadLetterRows": (
-        names.METRIC_DEAD_LETTER_ROWS,
+        deployment.METRIC_DEAD_LETTER_ROWS,
         "The job materialise put messages that do not fit their table's rule into the table"
         " of dead letters, with the reason beside each. No message is lost.",
     ),

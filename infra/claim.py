@@ -6,7 +6,7 @@ from aws_cdk import Duration
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from coldstream.names import CLAIM_TIMEOUT_SECONDS, ENV_CLUSTER
+from coldstream.deployment import CLAIM_TIMEOUT_SECONDS, ENV_CLUSTER
 from infra import rights
 from infra.function import Function
 from infra.nag import accept_executions, accept_keys

@@ -8,7 +8,7 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk.aws_lambda_event_sources import SqsEventSource
 from constructs import Construct
 
-from coldstream import names
+from coldstream import deployment
 from infra import rights
 from infra.function import Function
 from infra.nag import accept_executions, accept_keys
@@ -127,7 +127,7 @@ class CommitRuns(Construct):
             handler="functions.commit_runs.handler",
             code=site.code,
             timeout=Duration.seconds(COMMIT_TIMEOUT_SECONDS),
-            environment={**site.environment, names.ENV_QUEUE_URL: queue.queue_url},
+            environment={**site.environment, deployment.ENV_QUEUE_URL: queue.queue_url},
             rights=[
                 *commit_rights(site),
                 # Of a long backlog the rest is asked for: a message that came back would count as

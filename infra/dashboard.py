@@ -11,7 +11,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from coldstream import names
+from coldstream import deployment
 from infra.commit import CommitQueue
 from infra.metrics import MINUTE, most, oldest, own, waiting
 
@@ -37,52 +37,54 @@ _WORK = (
         _Graph(
             "Agents: silent, troubled, about to lose data",
             most=(
-                names.METRIC_AGENTS,
-                names.METRIC_AGENTS_SILENT,
-                names.METRIC_AGENTS_TROUBLED,
-                names.METRIC_AGENTS_RACING,
+                deployment.METRIC_AGENTS,
+                deployment.METRIC_AGENTS_SILENT,
+                deployment.METRIC_AGENTS_TROUBLED,
+                deployment.METRIC_AGENTS_RACING,
             ),
         ),
-        _Graph("Agents: streams behind", most=(names.METRIC_STREAMS_BEHIND,)),
-        _Graph("Agents: seconds behind", most=(names.METRIC_AGENTS_LAG,)),
+        _Graph("Agents: streams behind", most=(deployment.METRIC_STREAMS_BEHIND,)),
+        _Graph("Agents: seconds behind", most=(deployment.METRIC_AGENTS_LAG,)),
     ),
     (
-        _Graph("Rebalance", (names.METRIC_REBALANCES, names.METRIC_GROUPS_WRITTEN)),
-        _Graph("Consolidation: fragments", (names.METRIC_FRAGMENTS_CONSOLIDATED,)),
+        _Graph("Rebalance", (deployment.METRIC_REBALANCES, deployment.METRIC_GROUPS_WRITTEN)),
+        _Graph("Consolidation: fragments", (deployment.METRIC_FRAGMENTS_CONSOLIDATED,)),
     ),
     (
-        _Graph("Retention: fragments retired", (names.METRIC_FRAGMENTS_RETIRED,)),
-        _Graph("Retention: bytes retired", (names.METRIC_BYTES_RETIRED,)),
+        _Graph("Retention: fragments retired", (deployment.METRIC_FRAGMENTS_RETIRED,)),
+        _Graph("Retention: bytes retired", (deployment.METRIC_BYTES_RETIRED,)),
     ),
     (
         _Graph(
             "Garbage: objects seen and deleted",
-            (names.METRIC_GARBAGE_OBJECTS, names.METRIC_GARBAGE_DELETED),
+            (deployment.METRIC_GARBAGE_OBJECTS, deployment.METRIC_GARBAGE_DELETED),
         ),
-        _Graph("Garbage: bytes", (names.METRIC_GARBAGE_BYTES,)),
+        _Graph("Garbage: bytes", (deployment.METRIC_GARBAGE_BYTES,)),
     ),
     (
-        _Graph("Deleted streams", (names.METRIC_STREAMS_SWEPT, names.METRIC_OBJECTS_SWEPT)),
-        _Graph("Deleted streams: bytes", (names.METRIC_BYTES_SWEPT,)),
+        _Graph(
+            "Deleted streams", (deployment.METRIC_STREAMS_SWEPT, deployment.METRIC_OBJECTS_SWEPT)
+        ),
+        _Graph("Deleted streams: bytes", (deployment.METRIC_BYTES_SWEPT,)),
     ),
     (
-        _Graph("Tables: rows added", (names.METRIC_ROWS_MATERIALISED,)),
+        _Graph("Tables: rows added", (deployment.METRIC_ROWS_MATERIALISED,)),
         _Graph(
             "Tables: seconds behind, dead letters",
-            (names.METRIC_DEAD_LETTER_ROWS,),
-            most=(names.METRIC_MATERIALISE_LAG,),
+            (deployment.METRIC_DEAD_LETTER_ROWS,),
+            most=(deployment.METRIC_MATERIALISE_LAG,),
         ),
     ),
     (
-        _Graph("Scrubbed: bytes", (names.METRIC_BYTES_SCRUBBED,)),
-        _Graph("Scrubbed: findings", (names.METRIC_SCRUB_FINDINGS,)),
+        _Graph("Scrubbed: bytes", (deployment.METRIC_BYTES_SCRUBBED,)),
+        _Graph("Scrubbed: findings", (deployment.METRIC_SCRUB_FINDINGS,)),
     ),
     (
         _Graph(
             "Fleet: bytes of all streams, of objects without reference",
-            most=(names.METRIC_STREAM_BYTES, names.METRIC_ORPHAN_BYTES),
+            most=(deployment.METRIC_STREAM_BYTES, deployment.METRIC_ORPHAN_BYTES),
         ),
-        _Graph("Fleet: streams, holes", most=(names.METRIC_STREAMS, names.METRIC_HOLES)),
+        _Graph("Fleet: streams, holes", most=(deployment.METRIC_STREAMS, deployment.METRIC_HOLES)),
     ),
 )
 
@@ -107,7 +109,8 @@ def dashboard(
     # The machines of the others fail instead.
     failing = [name for name in machines if name not in ("delete", "erase")]
     jobs = [
-        most(scope, names.METRIC_JOB_SECONDS, **{names.METRIC_DIMENSION_JOB: n}) for n in names.JOBS
+        most(scope, deployment.METRIC_JOB_SECONDS, **{deployment.METRIC_DIMENSION_JOB: n})
+        for n in deployment.JOBS
     ]
     page = cloudwatch.Dashboard(
         scope,
@@ -123,8 +126,11 @@ def dashboard(
                 ),
                 _widget(
                     "Workflows: streams and steps given up",
-                    own(scope, names.METRIC_WORKFLOW_FAILURES),
-                    *(own(scope, names.METRIC_STREAMS_FAILED, workflow=each) for each in failing),
+                    own(scope, deployment.METRIC_WORKFLOW_FAILURES),
+                    *(
+                        own(scope, deployment.METRIC_STREAMS_FAILED, workflow=each)
+                        for each in failing
+                    ),
                 ),
             ],
             *([_drawn(scope, graph) for graph in row] for row in _WORK),
@@ -141,19 +147,19 @@ def _commits(
     queue = commit_queue.queue
     return [
         [
-            _widget("Bytes committed", own(scope, names.METRIC_BYTES_COMMITTED)),
+            _widget("Bytes committed", own(scope, deployment.METRIC_BYTES_COMMITTED)),
             _widget(
                 "Commits and fragments",
-                own(scope, names.METRIC_COMMITS),
-                own(scope, names.METRIC_CONFLICTS),
-                own(scope, names.METRIC_FRAGMENTS_COMMITTED),
+                own(scope, deployment.METRIC_COMMITS),
+                own(scope, deployment.METRIC_CONFLICTS),
+                own(scope, deployment.METRIC_FRAGMENTS_COMMITTED),
             ),
         ],
         [
             _widget(
                 "Refused",
-                own(scope, names.METRIC_FRAGMENTS_REFUSED),
-                own(scope, names.METRIC_EVENTS_REFUSED),
+                own(scope, deployment.METRIC_FRAGMENTS_REFUSED),
+                own(scope, deployment.METRIC_EVENTS_REFUSED),
                 waiting(commit_queue.dead_letters),
             ),
             _widget("Events waiting: oldest, seconds", oldest(queue)),

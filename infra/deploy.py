@@ -24,8 +24,8 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from coldstream.deployment import OUTPUT_PREFIX
 from coldstream.errors import ColdstreamError, InvalidInputError
-from coldstream.names import OUTPUT_PREFIX
 from infra.config import NAMESPACE, Settings, default_context
 
 ROOT = Path(__file__).resolve().parents[1]

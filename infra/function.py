@@ -10,7 +10,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from coldstream.names import METRIC_NAMESPACE
+from coldstream.deployment import METRIC_NAMESPACE
 from infra.nag import accept
 
 # How the CDK calls the times that `infra.config` offers, in days.

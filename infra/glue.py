@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from coldstream.names import job_script
+from coldstream.deployment import job_script
 from infra import rights, table_rights
 from infra.arns import catalog_arn
 from infra.failures import report_jobs

@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from coldstream.names import JOBS, job_script
+from coldstream.deployment import JOBS, job_script
 from infra import glue_wheels
 from infra.bundle import BundleError, run_uv, staged
 

@@ -13,7 +13,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from coldstream.names import job_script
+from coldstream.deployment import job_script
 from infra import rights
 from infra.arns import job_arn, log_group_arn
 from infra.glue_bundle import PACKAGE_ZIP

@@ -9,7 +9,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import IConstruct
 
-from coldstream import names
+from coldstream import deployment
 
 MINUTE = Duration.minutes(1)
 FIVE_MINUTES = Duration.minutes(5)
@@ -18,9 +18,12 @@ FIVE_MINUTES = Duration.minutes(5)
 def own(scope: IConstruct, name: str, **dimensions: str) -> cloudwatch.Metric:
     """A metric that the handlers and the jobs of the stack of `scope` report."""
     return cloudwatch.Metric(
-        namespace=names.METRIC_NAMESPACE,
+        namespace=deployment.METRIC_NAMESPACE,
         metric_name=name,
-        dimensions_map={names.METRIC_DIMENSION_SERVICE: Stack.of(scope).stack_name, **dimensions},
+        dimensions_map={
+            deployment.METRIC_DIMENSION_SERVICE: Stack.of(scope).stack_name,
+            **dimensions,
+        },
         statistic="Sum",
         period=FIVE_MINUTES,
     )

@@ -14,7 +14,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 
-from coldstream.names import WORKFLOWS
+from coldstream.deployment import WORKFLOWS
 from infra.arns import executions_arn, job_arn, machine_arn, map_run_arns, map_runs_arn
 
 #: Actions that know no resources, or that the console asks for all of them together.

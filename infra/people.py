@@ -10,7 +10,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from coldstream.names import WORKFLOWS
+from coldstream.deployment import WORKFLOWS
 from infra import operating, rights
 from infra.arns import map_run_arns, map_runs_arn
 from infra.commit import CommitQueue

@@ -8,7 +8,7 @@ from aws_cdk import CfnOutput, Stack
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.plans.consolidate import READ_WHOLE
 from infra.agents import Agents
 from infra.alarms import Alarms
@@ -135,7 +135,7 @@ class ColdstreamStack(Stack):
             commit_queue=commit_queue,
             commit_runs=commit_runs.function,
             claim=claim.function,
-            machines={name: machines[name] for name in names.WORKFLOWS},
+            machines={name: machines[name] for name in deployment.WORKFLOWS},
             every_minutes={name: row.every_minutes(settings) for name, row in WORKFLOWS.items()},
             looked_at_minutes=looked_at_minutes(settings),
             jobs_every_minutes=jobs.every_minutes,
@@ -164,28 +164,28 @@ class ColdstreamStack(Stack):
             let_use(self, settings.encryption_key)
         # Whoever works with a deployment, the CLI first of all, finds it by these.
         for name, value in {
-            names.OUTPUT_BUCKET: storage.bucket.bucket_name,
-            names.OUTPUT_TABLE: catalog.table.table_name,
-            names.OUTPUT_PREFIX: settings.prefix,
-            names.OUTPUT_QUEUE_URL: commit_queue.queue.queue_url,
-            names.OUTPUT_DEAD_LETTERS_URL: commit_queue.dead_letters.queue_url,
-            names.OUTPUT_CLAIM_FUNCTION: claim.function.function_name,
-            names.OUTPUT_COMMIT_FUNCTION: commit_runs.function.function_name,
-            names.OUTPUT_RECONCILE_FUNCTION: scanning["reconcile"].function.function_name,
-            names.OUTPUT_WORKFLOWS: machine_arn_prefix(self),
-            names.OUTPUT_UNDELETE_SECONDS: str(settings.undelete_seconds),
-            names.OUTPUT_AGENT_ROLE: agents.role.role_arn,
-            names.OUTPUT_AGENT_POLICY: agents.policy.managed_policy_arn,
-            names.OUTPUT_READER_POLICY: people.readers.managed_policy_arn,
-            names.OUTPUT_GATEWAY_POLICY: people.gateways.managed_policy_arn,
-            names.OUTPUT_OPERATOR_POLICY: people.operators.managed_policy_arn,
-            names.OUTPUT_CONSOLE_POLICY: people.consoles.managed_policy_arn,
-            names.OUTPUT_LOGS_POLICY: people.logs.managed_policy_arn,
-            names.OUTPUT_WAREHOUSE: warehouse.url,
-            names.OUTPUT_DATABASE: warehouse.database,
-            names.OUTPUT_WORKGROUP: warehouse.workgroup,
-            names.OUTPUT_ALARM_TOPIC: alarms.topic.topic_arn,
-            names.OUTPUT_DASHBOARD: alarms.dashboard_url,
+            deployment.OUTPUT_BUCKET: storage.bucket.bucket_name,
+            deployment.OUTPUT_TABLE: catalog.table.table_name,
+            deployment.OUTPUT_PREFIX: settings.prefix,
+            deployment.OUTPUT_QUEUE_URL: commit_queue.queue.queue_url,
+            deployment.OUTPUT_DEAD_LETTERS_URL: commit_queue.dead_letters.queue_url,
+            deployment.OUTPUT_CLAIM_FUNCTION: claim.function.function_name,
+            deployment.OUTPUT_COMMIT_FUNCTION: commit_runs.function.function_name,
+            deployment.OUTPUT_RECONCILE_FUNCTION: scanning["reconcile"].function.function_name,
+            deployment.OUTPUT_WORKFLOWS: machine_arn_prefix(self),
+            deployment.OUTPUT_UNDELETE_SECONDS: str(settings.undelete_seconds),
+            deployment.OUTPUT_AGENT_ROLE: agents.role.role_arn,
+            deployment.OUTPUT_AGENT_POLICY: agents.policy.managed_policy_arn,
+            deployment.OUTPUT_READER_POLICY: people.readers.managed_policy_arn,
+            deployment.OUTPUT_GATEWAY_POLICY: people.gateways.managed_policy_arn,
+            deployment.OUTPUT_OPERATOR_POLICY: people.operators.managed_policy_arn,
+            deployment.OUTPUT_CONSOLE_POLICY: people.consoles.managed_policy_arn,
+            deployment.OUTPUT_LOGS_POLICY: people.logs.managed_policy_arn,
+            deployment.OUTPUT_WAREHOUSE: warehouse.url,
+            deployment.OUTPUT_DATABASE: warehouse.database,
+            deployment.OUTPUT_WORKGROUP: warehouse.workgroup,
+            deployment.OUTPUT_ALARM_TOPIC: alarms.topic.topic_arn,
+            deployment.OUTPUT_DASHBOARD: alarms.dashboard_url,
         }.items():
             CfnOutput(self, name, value=value)
 
@@ -200,15 +200,17 @@ class ColdstreamStack(Stack):
             # interpreter.
             code=lambda_.Code.from_asset(str(bundle), exclude=["**/__pycache__"]),
             environment={
-                names.ENV_BUCKET: storage.bucket.bucket_name,
-                names.ENV_TABLE: catalog.table.table_name,
-                names.ENV_PREFIX: settings.prefix,
-                names.ENV_WORKFLOWS: machine_arn_prefix(self),
-                names.ENV_BRANCHING: str(settings.branching),
-                names.ENV_FRAGMENT_SIZE: str(settings.fragment_size_mib * 2**20),
-                names.ENV_READ_WHOLE: str(READ_WHOLE),
-                names.ENV_GRACE_SECONDS: str(settings.grace_seconds),
-                names.ENV_RECONCILE_MINUTES: str(settings.reconcile_interval_minutes),
-                names.ENV_RECONCILE_IDLE_MINUTES: str(settings.reconcile_idle_interval_minutes),
+                deployment.ENV_BUCKET: storage.bucket.bucket_name,
+                deployment.ENV_TABLE: catalog.table.table_name,
+                deployment.ENV_PREFIX: settings.prefix,
+                deployment.ENV_WORKFLOWS: machine_arn_prefix(self),
+                deployment.ENV_BRANCHING: str(settings.branching),
+                deployment.ENV_FRAGMENT_SIZE: str(settings.fragment_size_mib * 2**20),
+                deployment.ENV_READ_WHOLE: str(READ_WHOLE),
+                deployment.ENV_GRACE_SECONDS: str(settings.grace_seconds),
+                deployment.ENV_RECONCILE_MINUTES: str(settings.reconcile_interval_minutes),
+                deployment.ENV_RECONCILE_IDLE_MINUTES: str(
+                    settings.reconcile_idle_interval_minutes
+                ),
             },
         )

@@ -22,7 +22,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from coldstream import names
+from coldstream import deployment
 from infra import rights
 from infra.arns import executions_arn, machine_arn, map_runs_arn
 from infra.function import RETENTION
@@ -121,7 +121,7 @@ class Workflow(Construct):
                     resources=[self.machine.state_machine_arn],
                 ),
                 target=self.machine.state_machine_arn,
-                message={"reason": names.REASON_SCHEDULE},
+                message={"reason": deployment.REASON_SCHEDULE},
                 every_minutes=every_minutes,
                 retries=2,
                 description=f"Starts the workflow {name}",

@@ -78,9 +78,10 @@ def test_no_range_is_given_up_while_a_member_is_on_a_node_of_which_nothing_is_he
 
     def told() -> int:
         """Members that a node names. 3.10.8 may say nothing for 30 s once another has frozen."""
-        with contextlib.suppress(UnavailableError):
-            with contextlib.closing(Connection(uri, "/", seconds=10)) as connection:
-                return len(connection.members(stream))
+        with contextlib.suppress(UnavailableError), contextlib.ExitStack() as stack:
+            connection = Connection(uri, "/", seconds=10)
+            stack.callback(connection.close)
+            return len(connection.members(stream))
         return 3
 
     third.pause()

@@ -10,7 +10,7 @@ from coldstream.adapters.memory import MemoryHeartbeats, MemoryPolicies, MemoryW
 from coldstream.adapters.place import Place, Remote
 from coldstream.cli import options, workflow
 from coldstream.cli.main import app
-from coldstream.names import WORKFLOWS
+from coldstream.deployment import WORKFLOWS
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.ports import Execution, ExecutionStatus
 from tests.support.tier import PREFIX, Tier

@@ -17,9 +17,9 @@ from coldstream.broker.management import Management, StreamQueue
 from coldstream.cli import delete as command
 from coldstream.cli import workflow
 from coldstream.cli.workflow import connect_workflows
+from coldstream.deployment import ENV_UNDELETE_SECONDS, execution_name
 from coldstream.errors import NotFoundError, UnavailableError
 from coldstream.manifest.catalog import QueueName, StreamState
-from coldstream.names import ENV_UNDELETE_SECONDS, execution_name
 from coldstream.plans.heartbeats import Heartbeat
 from coldstream.plans.policy import Rule
 from coldstream.plans.stream_words import StreamWord, WordsPage, pack

@@ -14,7 +14,7 @@ import pytest
 from moto import mock_aws
 from typer.testing import CliRunner
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.cli.main import app
@@ -39,9 +39,9 @@ def dynamodb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
         "AWS_DEFAULT_REGION": "us-east-1",
-        names.ENV_BUCKET: BUCKET,
-        names.ENV_TABLE: TABLE,
-        names.ENV_PREFIX: PREFIX,
+        deployment.ENV_BUCKET: BUCKET,
+        deployment.ENV_TABLE: TABLE,
+        deployment.ENV_PREFIX: PREFIX,
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment, names
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.adapters.s3_delete import S3Deleter
@@ -44,26 +44,26 @@ class Site:
         return {
             **kept,
             **self.emulator.environment(),
-            names.ENV_BUCKET: self.outputs[names.OUTPUT_BUCKET],
-            names.ENV_TABLE: self.outputs[names.OUTPUT_TABLE],
-            names.ENV_PREFIX: self.outputs[names.OUTPUT_PREFIX],
-            names.ENV_CLAIM_FUNCTION: self.outputs[names.OUTPUT_CLAIM_FUNCTION],
-            names.ENV_QUEUE_URL: self.outputs[names.OUTPUT_QUEUE_URL],
-            names.ENV_WORKFLOWS: self.outputs[names.OUTPUT_WORKFLOWS],
+            deployment.ENV_BUCKET: self.outputs[deployment.OUTPUT_BUCKET],
+            deployment.ENV_TABLE: self.outputs[deployment.OUTPUT_TABLE],
+            deployment.ENV_PREFIX: self.outputs[deployment.OUTPUT_PREFIX],
+            deployment.ENV_CLAIM_FUNCTION: self.outputs[deployment.OUTPUT_CLAIM_FUNCTION],
+            deployment.ENV_QUEUE_URL: self.outputs[deployment.OUTPUT_QUEUE_URL],
+            deployment.ENV_WORKFLOWS: self.outputs[deployment.OUTPUT_WORKFLOWS],
             "NO_COLOR": "1",
         }
 
     @property
     def bucket(self) -> str:
-        return self.outputs[names.OUTPUT_BUCKET]
+        return self.outputs[deployment.OUTPUT_BUCKET]
 
     @property
     def catalog(self) -> DynamoCatalog:
         """The catalog, for looks that are many: a command takes a second of a core."""
         return DynamoCatalog(
             client=self.emulator.client("dynamodb"),
-            table=self.outputs[names.OUTPUT_TABLE],
-            prefix=self.outputs[names.OUTPUT_PREFIX],
+            table=self.outputs[deployment.OUTPUT_TABLE],
+            prefix=self.outputs[deployment.OUTPUT_PREFIX],
         )
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[bytes]:
@@ -114,7 +114,7 @@ def bucket_is_as_the_trees_say(request: pytest.FixtureRequest) -> Iterator[None]
     context = Context(
         store=BotoObjectStore(client=site.emulator.client("s3"), bucket=site.bucket),
         catalog=site.catalog,
-        prefix=site.outputs[names.OUTPUT_PREFIX],
+        prefix=site.outputs[deployment.OUTPUT_PREFIX],
         new_uid=lambda: 1,
     )
     for item in context.catalog.streams():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream_devkit.generator import write_stream
 
 from .conftest import Site
@@ -23,7 +23,7 @@ Wait = Callable[[Callable[[], Any]], Any]
 def _quick_redelivery(site: Site) -> Iterator[None]:
     """A failed message comes again after a second here, after minutes in an account."""
     sqs = site.emulator.client("sqs")
-    url = site.outputs[names.OUTPUT_QUEUE_URL]
+    url = site.outputs[deployment.OUTPUT_QUEUE_URL]
     before = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["VisibilityTimeout"])
     sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "1"})
     yield
@@ -33,7 +33,7 @@ def _quick_redelivery(site: Site) -> Iterator[None]:
 def _dead_letters(site: Site, containing: str) -> list[str]:
     """Bodies of the dead letters that mention something; they stay where they are."""
     found = site.emulator.client("sqs").receive_message(
-        QueueUrl=site.outputs[names.OUTPUT_DEAD_LETTERS_URL],
+        QueueUrl=site.outputs[deployment.OUTPUT_DEAD_LETTERS_URL],
         MaxNumberOfMessages=10,
         VisibilityTimeout=0,
     )
@@ -58,7 +58,7 @@ def _refused_total(site: Site, metric: str) -> float:
 
     now = datetime.datetime.now(datetime.UTC)
     points = site.emulator.client("cloudwatch").get_metric_statistics(
-        Namespace=names.METRIC_NAMESPACE,
+        Namespace=deployment.METRIC_NAMESPACE,
         MetricName=metric,
         Dimensions=[{"Name": "service", "Value": "coldstream"}],
         StartTime=now - datetime.timedelta(hours=1),
@@ -75,7 +75,7 @@ def test_garbage_under_a_right_key_goes_to_the_dead_letters_and_changes_nothing(
     written = write_stream(tmp_path / "__e2e_garbage_1", messages=100)
     assert site.tier(tmp_path).returncode == 0
     key = (
-        f"{site.outputs[names.OUTPUT_PREFIX]}stream/{written.stream}/data/"
+        f"{site.outputs[deployment.OUTPUT_PREFIX]}stream/{written.stream}/data/"
         f"{100:020d}-{200:020d}.{1:010d}.00000000deadbeef.fragment"
     )
     site.emulator.client("s3").put_object(
@@ -90,7 +90,7 @@ def test_garbage_under_a_right_key_goes_to_the_dead_letters_and_changes_nothing(
     assert refusals[0]["stream"] == written.stream
     assert refusals[0]["offset"] == 100
     assert refusals[0]["key"] == key
-    assert wait_for(lambda: _refused_total(site, names.METRIC_FRAGMENTS_REFUSED)) > 0
+    assert wait_for(lambda: _refused_total(site, deployment.METRIC_FRAGMENTS_REFUSED)) > 0
 
 
 def test_good_data_for_the_same_range_wins_over_garbage(site: Site, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_good_data_for_the_same_range_wins_over_garbage(site: Site, tmp_path: Pa
     write_stream(tmp_path / stream, messages=100)
     assert site.tier(tmp_path).returncode == 0
     key = (
-        f"{site.outputs[names.OUTPUT_PREFIX]}stream/{stream}/data/"
+        f"{site.outputs[deployment.OUTPUT_PREFIX]}stream/{stream}/data/"
         f"{100:020d}-{300:020d}.{1:010d}.00000000deadbee2.fragment"
     )
     site.emulator.client("s3").put_object(
@@ -121,7 +121,7 @@ def test_an_event_for_an_unknown_stream_goes_to_the_dead_letters(
     site: Site, wait_for: Wait
 ) -> None:
     key = (
-        f"{site.outputs[names.OUTPUT_PREFIX]}stream/__e2e_nobody_1/data/"
+        f"{site.outputs[deployment.OUTPUT_PREFIX]}stream/__e2e_nobody_1/data/"
         f"{0:020d}-{10:020d}.{1:010d}.00000000deadbee3.fragment"
     )
     site.emulator.client("s3").put_object(
@@ -133,12 +133,12 @@ def test_an_event_for_an_unknown_stream_goes_to_the_dead_letters(
     assert "__e2e_nobody_1" not in {row["stream"] for row in site.json("streams")}
     (first, *_) = [line for line in _logs(site, "__e2e_nobody_1") if line["level"] == "ERROR"]
     assert (first["stream"], first["key"]) == ("__e2e_nobody_1", key)
-    assert wait_for(lambda: _refused_total(site, names.METRIC_EVENTS_REFUSED)) > 0
+    assert wait_for(lambda: _refused_total(site, deployment.METRIC_EVENTS_REFUSED)) > 0
 
 
 def test_a_message_that_is_no_event_goes_to_the_dead_letters(site: Site, wait_for: Wait) -> None:
     site.emulator.client("sqs").send_message(
-        QueueUrl=site.outputs[names.OUTPUT_QUEUE_URL], MessageBody="not json deadbee4"
+        QueueUrl=site.outputs[deployment.OUTPUT_QUEUE_URL], MessageBody="not json deadbee4"
     )
 
     wait_for(lambda: _dead_letters(site, "deadbee4"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment, names
 from coldstream_devkit.generator import write_stream
 
 from .conftest import Site
@@ -80,7 +80,7 @@ def test_names_of_nothing_fail_each_for_itself_and_nothing_is_written(
 
     code, rows = examined(
         site, data_dir, "--bucket", "no-such-bucket", "--claim-function", "no-such-function",
-        "--queue-url", f"{site.outputs[names.OUTPUT_QUEUE_URL]}-not", "--node", "lost",
+        "--queue-url", f"{site.outputs[deployment.OUTPUT_QUEUE_URL]}-not", "--node", "lost",
     )  # fmt: skip
 
     assert code == 1
@@ -98,11 +98,11 @@ def test_names_of_nothing_fail_each_for_itself_and_nothing_is_written(
 def _heartbeats(site: Site) -> list[Any]:
     """Nodes that have said that they live."""
     found = site.emulator.client("dynamodb").query(
-        TableName=site.outputs[names.OUTPUT_TABLE],
+        TableName=site.outputs[deployment.OUTPUT_TABLE],
         KeyConditionExpression="#key = :key",
         ExpressionAttributeNames={"#key": names.CATALOG_PARTITION_KEY},
         ExpressionAttributeValues={
-            ":key": {"S": names.heartbeat_partition(site.outputs[names.OUTPUT_PREFIX])}
+            ":key": {"S": names.heartbeat_partition(site.outputs[deployment.OUTPUT_PREFIX])}
         },
     )
     return [each for each in found["Items"] if each[names.CATALOG_SORT_KEY]["S"] == "lost"]

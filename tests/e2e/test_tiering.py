@@ -134,12 +134,12 @@ def test_a_running_agent_makes_new_data_durable_within_its_flush_time(
 def test_the_reconciler_alone_heals_a_stream_whose_events_were_all_lost(
     site: Site, tmp_path: Path
 ) -> None:
-    from coldstream import names
+    from coldstream import deployment
 
     written = _small(tmp_path, "__e2e_lost_1")
     functions = site.emulator.client("lambda")
     (mapping,) = functions.list_event_source_mappings(
-        FunctionName=site.outputs[names.OUTPUT_COMMIT_FUNCTION]
+        FunctionName=site.outputs[deployment.OUTPUT_COMMIT_FUNCTION]
     )["EventSourceMappings"]
     functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=False)
     try:
@@ -148,7 +148,7 @@ def test_the_reconciler_alone_heals_a_stream_whose_events_were_all_lost(
             "--queue-url", "",
         )  # fmt: skip
         s3 = site.emulator.client("s3")
-        prefix = f"{site.outputs[names.OUTPUT_PREFIX]}stream/{written.stream}/data/"
+        prefix = f"{site.outputs[deployment.OUTPUT_PREFIX]}stream/{written.stream}/data/"
         _wait(
             lambda: (
                 sum(
@@ -162,11 +162,11 @@ def test_the_reconciler_alone_heals_a_stream_whose_events_were_all_lost(
         )
         agent.kill()
         agent.communicate()
-        site.emulator.client("sqs").purge_queue(QueueUrl=site.outputs[names.OUTPUT_QUEUE_URL])
+        site.emulator.client("sqs").purge_queue(QueueUrl=site.outputs[deployment.OUTPUT_QUEUE_URL])
         assert _next_offset(site, written.stream) == 0
 
         answer = functions.invoke(
-            FunctionName=site.outputs[names.OUTPUT_RECONCILE_FUNCTION],
+            FunctionName=site.outputs[deployment.OUTPUT_RECONCILE_FUNCTION],
             Payload=json.dumps({"work": [{"stream": written.stream}]}),
         )
 

@@ -13,7 +13,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import Root
 from coldstream.names import DataKey
@@ -121,7 +121,7 @@ class Site:
             return {}
         emf = json.loads(line)
         (directive,) = emf["_aws"]["CloudWatchMetrics"]
-        assert directive["Namespace"] == names.METRIC_NAMESPACE
+        assert directive["Namespace"] == deployment.METRIC_NAMESPACE
         return {
             metric["Name"]: emf[metric["Name"]][0] if isinstance(emf[metric["Name"]], list)
             else emf[metric["Name"]]
@@ -135,16 +135,16 @@ def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
         "AWS_DEFAULT_REGION": "us-east-1",
-        names.ENV_BUCKET: BUCKET,
-        names.ENV_TABLE: TABLE,
-        names.ENV_PREFIX: PREFIX,
-        names.ENV_CLUSTER: "c",
-        names.ENV_BRANCHING: "4",
-        names.ENV_FRAGMENT_SIZE: str(2**20),
-        names.ENV_READ_WHOLE: str(2**20),
-        names.ENV_GRACE_SECONDS: "0",
-        names.ENV_WORKFLOWS: MACHINES,
-        names.ENV_QUEUE_URL: "https://sqs.us-east-1.amazonaws.com/123456789012/commits",
+        deployment.ENV_BUCKET: BUCKET,
+        deployment.ENV_TABLE: TABLE,
+        deployment.ENV_PREFIX: PREFIX,
+        deployment.ENV_CLUSTER: "c",
+        deployment.ENV_BRANCHING: "4",
+        deployment.ENV_FRAGMENT_SIZE: str(2**20),
+        deployment.ENV_READ_WHOLE: str(2**20),
+        deployment.ENV_GRACE_SECONDS: "0",
+        deployment.ENV_WORKFLOWS: MACHINES,
+        deployment.ENV_QUEUE_URL: "https://sqs.us-east-1.amazonaws.com/123456789012/commits",
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans import agent_requests as asking
 from coldstream.plans.claim import LocalChunk
@@ -36,7 +36,7 @@ def test_a_claim_lands_is_counted_and_logged(site: Site) -> None:
     assert item is not None
     assert (item.epoch, item.name) == (4, NAME)
     metrics = site.metrics()
-    assert (metrics[names.METRIC_CLAIMS], metrics[names.METRIC_CLAIMS_THAT_CUT]) == (1, 0)
+    assert (metrics[deployment.METRIC_CLAIMS], metrics[deployment.METRIC_CLAIMS_THAT_CUT]) == (1, 0)
 
 
 def test_what_is_not_known_of_the_log_is_asked_and_nothing_is_counted(site: Site) -> None:
@@ -78,7 +78,10 @@ def test_a_commit_that_an_agent_asks_for_is_counted_like_any_other(site: Site) -
 
     assert row["committed"]["next_offset"] == 10
     metrics = site.metrics()
-    assert (metrics[names.METRIC_COMMITS], metrics[names.METRIC_FRAGMENTS_COMMITTED]) == (1, 1)
+    assert (metrics[deployment.METRIC_COMMITS], metrics[deployment.METRIC_FRAGMENTS_COMMITTED]) == (
+        1,
+        1,
+    )
 
 
 def test_rubbish_is_answered_and_logged_as_an_error(site: Site) -> None:

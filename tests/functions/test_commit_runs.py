@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from functions import _runtime
 from functions.commit_runs import handler
 from tests.functions.conftest import Invocation, Site
@@ -45,14 +45,14 @@ def test_a_batch_of_good_messages_moves_the_manifest_and_fails_none(site: Site) 
     assert answer == {"batchItemFailures": []}
     assert site.root().next_offset == 50
     assert site.metrics() == {
-        names.METRIC_COMMITS: 1,
-        names.METRIC_CONFLICTS: 0,
-        names.METRIC_FRAGMENTS_COMMITTED: 5,
-        names.METRIC_BYTES_COMMITTED: sum(len(each.data) for each in fragments),
-        names.METRIC_FRAGMENTS_REFUSED: 0,
-        names.METRIC_EVENTS_REFUSED: 0,
-        names.METRIC_HOLES_COMMITTED: 0,
-        names.METRIC_OFFSETS_GIVEN_UP: 0,
+        deployment.METRIC_COMMITS: 1,
+        deployment.METRIC_CONFLICTS: 0,
+        deployment.METRIC_FRAGMENTS_COMMITTED: 5,
+        deployment.METRIC_BYTES_COMMITTED: sum(len(each.data) for each in fragments),
+        deployment.METRIC_FRAGMENTS_REFUSED: 0,
+        deployment.METRIC_EVENTS_REFUSED: 0,
+        deployment.METRIC_HOLES_COMMITTED: 0,
+        deployment.METRIC_OFFSETS_GIVEN_UP: 0,
     }
     (line,) = [each for each in site.logged("INFO") if each["message"] == "committed"]
     assert (line["stream"], line["next_offset"], line["fragments"]) == (STREAM, 50, 5)
@@ -67,7 +67,10 @@ def test_a_hole_is_counted_and_its_offsets_are_named(site: Site) -> None:
     (line,) = site.logged("WARNING")
     assert (line["stream"], line["first_offset"], line["next_offset"]) == (STREAM, 10, 25)
     told = site.metrics()
-    assert (told[names.METRIC_HOLES_COMMITTED], told[names.METRIC_OFFSETS_GIVEN_UP]) == (1, 15)
+    assert (told[deployment.METRIC_HOLES_COMMITTED], told[deployment.METRIC_OFFSETS_GIVEN_UP]) == (
+        1,
+        15,
+    )
 
 
 def test_exactly_the_bad_messages_of_a_mixed_batch_fail(site: Site) -> None:
@@ -94,9 +97,9 @@ def test_exactly_the_bad_messages_of_a_mixed_batch_fail(site: Site) -> None:
     assert site.root().next_offset == 10
     assert site.root(OTHER).next_offset == 10
     metrics = site.metrics()
-    assert metrics[names.METRIC_EVENTS_REFUSED] == 4
-    assert metrics[names.METRIC_FRAGMENTS_REFUSED] == 1
-    assert metrics[names.METRIC_COMMITS] == 2
+    assert metrics[deployment.METRIC_EVENTS_REFUSED] == 4
+    assert metrics[deployment.METRIC_FRAGMENTS_REFUSED] == 1
+    assert metrics[deployment.METRIC_COMMITS] == 2
 
 
 def test_a_refused_fragment_is_logged_with_stream_offset_and_key(site: Site) -> None:
@@ -158,7 +161,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(site: Site) -> None:
 
     assert handler(sqs_event(s3_event(path)), Invocation()) == {"batchItemFailures": []}
     assert site.root().version == 2
-    assert site.metrics()[names.METRIC_COMMITS] == 1
+    assert site.metrics()[deployment.METRIC_COMMITS] == 1
 
 
 def test_an_empty_batch_is_no_error(site: Site) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import boto3
 import pytest
 
-from coldstream import names
+from coldstream import deployment, names
 from coldstream.adapters.dynamodb_heartbeats import DynamoHeartbeats
 from coldstream.plans.heartbeats import Heartbeat
 from functions import scan
@@ -41,12 +41,12 @@ def test_silent_and_troubled_agents_are_counted_and_named(site: Site) -> None:
     scan.handler(RECONCILE, Invocation())
 
     assert site.metrics() == {
-        names.METRIC_AGENTS: 4,
-        names.METRIC_AGENTS_SILENT: 1,
-        names.METRIC_AGENTS_TROUBLED: 1,
-        names.METRIC_AGENTS_RACING: 1,
-        names.METRIC_STREAMS_BEHIND: 3,
-        names.METRIC_AGENTS_LAG: 3700,
+        deployment.METRIC_AGENTS: 4,
+        deployment.METRIC_AGENTS_SILENT: 1,
+        deployment.METRIC_AGENTS_TROUBLED: 1,
+        deployment.METRIC_AGENTS_RACING: 1,
+        deployment.METRIC_STREAMS_BEHIND: 3,
+        deployment.METRIC_AGENTS_LAG: 3700,
     }
     (told,) = [each for each in site.logged("INFO") if "lag_seconds" in each]
     assert (told["node"], told["lag_seconds"]) == ("c", 3700)
@@ -80,7 +80,7 @@ def test_a_heartbeat_that_cannot_be_read_is_told_and_stops_no_scan(site: Site) -
     answer = scan.handler(RECONCILE, Invocation())
 
     assert answer["work"] == [{"stream": STREAM}]
-    assert site.metrics()[names.METRIC_AGENTS_SILENT] == 1
+    assert site.metrics()[deployment.METRIC_AGENTS_SILENT] == 1
     assert site.logged("ERROR")
 
 
@@ -93,6 +93,6 @@ def test_a_stream_whose_item_was_lost_is_counted_named_and_handed_on(site: Site)
     answer = scan.handler({**RECONCILE, "reason": "person"}, Invocation())
 
     assert {"stream": lost} in answer["work"]
-    assert site.metrics()[names.METRIC_STREAMS_WITHOUT_ITEM] == 1
+    assert site.metrics()[deployment.METRIC_STREAMS_WITHOUT_ITEM] == 1
     (told,) = [each for each in site.logged("WARNING") if "items were lost" in each["message"]]
     assert told["streams"] == [lost]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import boto3
 
-from coldstream import names
+from coldstream import deployment
 from functions.reconcile import handler
 from tests.functions.conftest import Invocation, Site
 from tests.support.aws import BUCKET, PREFIX, TABLE
@@ -21,7 +21,7 @@ def test_runs_are_completed_without_any_event(site: Site) -> None:
 
     assert (answer["left"], answer["streams"], answer["fragments"]) == ([], 1, 3)
     assert site.root().next_offset == 30
-    assert site.metrics()[names.METRIC_FRAGMENTS_COMMITTED] == 3
+    assert site.metrics()[deployment.METRIC_FRAGMENTS_COMMITTED] == 3
 
 
 def test_a_hole_is_told_by_log_and_metric_also_where_its_event_was_lost(site: Site) -> None:
@@ -34,7 +34,10 @@ def test_a_hole_is_told_by_log_and_metric_also_where_its_event_was_lost(site: Si
     (line,) = site.logged("WARNING")
     assert (line["stream"], line["first_offset"], line["next_offset"]) == (STREAM, 10, 25)
     told = site.metrics()
-    assert (told[names.METRIC_HOLES_COMMITTED], told[names.METRIC_OFFSETS_GIVEN_UP]) == (1, 15)
+    assert (told[deployment.METRIC_HOLES_COMMITTED], told[deployment.METRIC_OFFSETS_GIVEN_UP]) == (
+        1,
+        15,
+    )
 
 
 def test_a_bad_fragment_is_logged_with_stream_offset_and_key(site: Site) -> None:
@@ -44,7 +47,7 @@ def test_a_bad_fragment_is_logged_with_stream_offset_and_key(site: Site) -> None
 
     (line,) = site.logged("ERROR")
     assert (line["stream"], line["offset"], line["key"]) == (STREAM, 0, path)
-    assert site.metrics()[names.METRIC_FRAGMENTS_REFUSED] == 1
+    assert site.metrics()[deployment.METRIC_FRAGMENTS_REFUSED] == 1
 
 
 def test_a_stream_that_fails_is_named_and_the_others_are_brought_forward(site: Site) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from coldstream import names
+from coldstream import deployment
 from functions.report import handler
 from tests.functions.conftest import Invocation, Site
 
@@ -28,7 +28,7 @@ def test_it_is_counted_for_the_alarm_and_for_the_workflow(site: Site) -> None:
         json.loads(each) for each in site.stdout.readouterr().out.splitlines() if "_aws" in each
     ]
     counted = {
-        tuple(sorted(directive["Dimensions"][0])): line[names.METRIC_WORKFLOW_FAILURES]
+        tuple(sorted(directive["Dimensions"][0])): line[deployment.METRIC_WORKFLOW_FAILURES]
         for line in lines
         for directive in line["_aws"]["CloudWatchMetrics"]
     }
@@ -53,4 +53,4 @@ def test_an_event_of_a_machine_that_timed_out_is_told_by_the_name_of_its_workflo
 
     (line,) = site.logged("ERROR")
     assert (line["workflow"], line["error"]) == ("collect", "TIMED_OUT")
-    assert site.metrics(workflow="collect") == {names.METRIC_WORKFLOW_FAILURES: 1}
+    assert site.metrics(workflow="collect") == {deployment.METRIC_WORKFLOW_FAILURES: 1}

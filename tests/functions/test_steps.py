@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from coldstream import names
+from coldstream import deployment, names
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.errors import (
     ConflictError,
@@ -80,14 +80,14 @@ def test_a_stream_that_does_not_exist_is_counted_and_stops_nothing(site: Site, s
     assert (answer["streams"], answer["failed"], answer["left"]) == (2, 1, [])
     assert site.logged("ERROR")[-1]["stream"] == "__gone_1"
     name = step.__name__.rpartition(".")[2]
-    assert site.metrics(workflow=name) == {names.METRIC_STREAMS_FAILED: 1}
+    assert site.metrics(workflow=name) == {deployment.METRIC_STREAMS_FAILED: 1}
 
 
 def test_failures_add_up_from_call_to_call(site: Site) -> None:
     answer = retention.handler({"work": [{"stream": "__gone_1"}], "failed": 3}, Invocation())
 
     assert answer["failed"] == 4
-    assert site.metrics(workflow="retention") == {names.METRIC_STREAMS_FAILED: 1}
+    assert site.metrics(workflow="retention") == {deployment.METRIC_STREAMS_FAILED: 1}
 
 
 @pytest.mark.parametrize("step", [rebalance, retention, consolidate, collect, reconcile])
@@ -122,7 +122,7 @@ def test_an_item_that_the_scan_cannot_read_counts_as_a_stream_that_failed(
     # Its last page may go beyond where it has begun, and meet the item again.
     met = answer["failed"] - 3
     assert met in ((1, 2) if workflow == "collect" else (1,))
-    assert site.metrics(workflow=workflow) == {names.METRIC_STREAMS_FAILED: met}
+    assert site.metrics(workflow=workflow) == {deployment.METRIC_STREAMS_FAILED: met}
 
 
 def test_rebalance_groups_and_a_second_call_finds_nothing(site: Site) -> None:
@@ -133,7 +133,7 @@ def test_rebalance_groups_and_a_second_call_finds_nothing(site: Site) -> None:
     second = rebalance.handler(WORK, Invocation())
 
     assert (first["groups"], first["landed"]) == (2, 1)
-    assert counted[names.METRIC_GROUPS_WRITTEN] == 2
+    assert counted[deployment.METRIC_GROUPS_WRITTEN] == 2
     assert (second["groups"], second["landed"]) == (0, 0)
     assert len(site.root().entries) == 6
 
@@ -162,7 +162,7 @@ def test_retention_takes_what_the_rules_say_and_logs_each_range(site: Site) -> N
     assert site.root().first_offset == 20
     (line,) = [each for each in site.logged("INFO") if each["message"] == "retired"]
     assert (line["offset"], line["next_offset"], line["reason"]) == (0, 20, "max-length-bytes")
-    assert site.metrics()[names.METRIC_FRAGMENTS_RETIRED] == 2
+    assert site.metrics()[deployment.METRIC_FRAGMENTS_RETIRED] == 2
 
 
 def test_a_legal_hold_stops_retention_whatever_other_rules_say(site: Site) -> None:
@@ -272,8 +272,8 @@ def test_a_scheduled_scan_takes_idle_streams_in_turns_and_a_person_gets_them_all
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committed(site, 1)  # its chunks are years old
-    monkeypatch.setenv(names.ENV_RECONCILE_MINUTES, "5")
-    monkeypatch.setenv(names.ENV_RECONCILE_IDLE_MINUTES, "60")
+    monkeypatch.setenv(deployment.ENV_RECONCILE_MINUTES, "5")
+    monkeypatch.setenv(deployment.ENV_RECONCILE_IDLE_MINUTES, "60")
     begin = 10**13 - 10**13 % 300_000
 
     def looked_at(reason: str) -> int:
@@ -291,7 +291,7 @@ def test_a_scheduled_scan_takes_idle_streams_in_turns_and_a_person_gets_them_all
 def test_erased_bytes_are_in_no_object_and_no_version_after_the_steps(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(names.ENV_GRACE_SECONDS, "0")  # moto's objects are as old as the test
+    monkeypatch.setenv(deployment.ENV_GRACE_SECONDS, "0")  # moto's objects are as old as the test
     s3 = boto3.client("s3")
     s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
     site.upload(*chain(2, body=lambda n: b"secret %d" % n))
@@ -309,7 +309,7 @@ def test_erased_bytes_are_in_no_object_and_no_version_after_the_steps(
     while answer["left"]:
         time.sleep(1)  # S3 tells times in seconds
         answer = erase.handler({"work": answer["left"]}, Invocation())
-        counted += site.metrics()[names.METRIC_VERSIONS_ERASED]
+        counted += site.metrics()[deployment.METRIC_VERSIONS_ERASED]
 
     assert with_secret(s3) == []
     assert (answer["state"], answer["versions"], answer["kept"]) == ("done", 4, {})
@@ -390,7 +390,7 @@ def test_the_sweep_goes_through_settle_to_done_and_leaves_the_tombstone(site: Si
     item = site.context.catalog.get(STREAM)
     assert item is not None
     assert item.state is StreamState.DELETED
-    assert site.metrics()[names.METRIC_STREAMS_SWEPT] == 1
+    assert site.metrics()[deployment.METRIC_STREAMS_SWEPT] == 1
 
 
 def test_a_sweep_after_an_undelete_is_called_off(site: Site) -> None:
@@ -441,7 +441,7 @@ def keys_of(site: Site) -> list[str]:
 def test_collect_deletes_nothing_of_a_stream_that_somebody_has_just_said_to_be_deleted(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(names.ENV_GRACE_SECONDS, "86400")
+    monkeypatch.setenv(deployment.ENV_GRACE_SECONDS, "86400")
     committed(site, 3)
     before = said_to_be_deleted(site)
 
@@ -504,7 +504,7 @@ def test_retention_says_that_it_kept_a_stream_whose_name_nobody_knows(site: Site
     assert site.root().first_offset == 0
     (line,) = [each for each in site.logged("WARNING") if each.get("stream") == STREAM]
     assert line["rules"] == ["court"]
-    assert site.metrics()[names.METRIC_STREAMS_UNNAMED] == 1
+    assert site.metrics()[deployment.METRIC_STREAMS_UNNAMED] == 1
 
 
 def test_a_bug_that_one_stream_meets_is_told_and_stops_no_other(site: Site) -> None:

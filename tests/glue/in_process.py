@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.place import Place
@@ -46,12 +46,12 @@ class Site:
 
     def arguments(self, job: str, **more: str) -> list[str]:
         given = {
-            "bucket": self.outputs[names.OUTPUT_BUCKET],
-            "table": self.outputs[names.OUTPUT_TABLE],
+            "bucket": self.outputs[deployment.OUTPUT_BUCKET],
+            "table": self.outputs[deployment.OUTPUT_TABLE],
             "prefix": self.context.prefix,
             "endpoint": self.emulator.endpoint,
-            "warehouse": f"{self.outputs[names.OUTPUT_WAREHOUSE]}{job}/",
-            "database": self.outputs[names.OUTPUT_DATABASE],
+            "warehouse": f"{self.outputs[deployment.OUTPUT_WAREHOUSE]}{job}/",
+            "database": self.outputs[deployment.OUTPUT_DATABASE],
             **more,
         }
         return [word for key, value in given.items() for word in (f"--{key}", value)]
@@ -69,7 +69,9 @@ class Site:
 
     def rows(self, table: SnapshotTable) -> list[dict[str, Any]]:
         """The rows of the newest snapshot of a table, by way of the catalog."""
-        found = snapshots_of(self.emulator, f"{self.outputs[names.OUTPUT_DATABASE]}.{table.name}")
+        found = snapshots_of(
+            self.emulator, f"{self.outputs[deployment.OUTPUT_DATABASE]}.{table.name}"
+        )
         return found[max(found)]
 
 
@@ -96,7 +98,7 @@ def snapshots_of(emulator: Emulator, name: str) -> dict[str, list[dict[str, Any]
 def deployed(emulator: Emulator, prefix: str) -> Iterator[Site]:
     """Deploy unless it is, fill a prefix, and point this process there."""
     outputs = emulator.deploy_app().outputs
-    bucket, table = outputs[names.OUTPUT_BUCKET], outputs[names.OUTPUT_TABLE]
+    bucket, table = outputs[deployment.OUTPUT_BUCKET], outputs[deployment.OUTPUT_TABLE]
     dynamodb = emulator.client("dynamodb")
     context = Context(
         BotoObjectStore(client=emulator.client("s3"), bucket=bucket),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.s3_boto import BotoObjectStore
@@ -38,7 +38,7 @@ class Site:
     def run(self, job: str, **arguments: str) -> dict[str, Any]:
         """Start a job and wait for its end."""
         glue = self.emulator.client("glue")
-        name = f"{names.STACK_NAME}-{job}"
+        name = f"{deployment.STACK_NAME}-{job}"
         arguments["prefix"] = PREFIX
         given = {f"--{key.replace('_', '-')}": value for key, value in arguments.items()}
         run_id = glue.start_job_run(JobName=name, Arguments=given)["JobRunId"]
@@ -53,14 +53,14 @@ class Site:
     def last_line(self, run: dict[str, Any]) -> dict[str, Any]:
         """What a run said at its end, out of its log."""
         events = self.emulator.client("logs").get_log_events(
-            logGroupName=f"/aws-glue/jobs/{names.STACK_NAME}/output", logStreamName=run["Id"]
+            logGroupName=f"/aws-glue/jobs/{deployment.STACK_NAME}/output", logStreamName=run["Id"]
         )["events"]
         loaded: dict[str, Any] = json.loads(events[-1]["message"])
         return loaded
 
     def rows(self, table: SnapshotTable) -> list[dict[str, Any]]:
         """The rows of a table's newest snapshot, found by way of the catalog, as Athena does."""
-        database = self.outputs[names.OUTPUT_DATABASE]
+        database = self.outputs[deployment.OUTPUT_DATABASE]
         found = self.emulator.client("glue").get_table(DatabaseName=database, Name=table.name)
         columns = found["Table"]["StorageDescriptor"]["Columns"]
         assert {each["Name"] for each in columns} == set(table.columns.names)
@@ -71,7 +71,7 @@ class Site:
     def total(self, metric: str, **dimensions: str) -> float:
         """Sum of a metric."""
         points = self.emulator.client("cloudwatch").get_metric_statistics(
-            Namespace=names.METRIC_NAMESPACE,
+            Namespace=deployment.METRIC_NAMESPACE,
             MetricName=metric,
             Dimensions=[
                 {"Name": name, "Value": value}
@@ -89,7 +89,7 @@ class Site:
 def site(emulator: Emulator) -> Site:
     """Streams below a prefix that no other test uses: fleet looks at all that there are."""
     outputs = emulator.deploy_app().outputs
-    bucket, table = outputs[names.OUTPUT_BUCKET], outputs[names.OUTPUT_TABLE]
+    bucket, table = outputs[deployment.OUTPUT_BUCKET], outputs[deployment.OUTPUT_TABLE]
     s3, dynamodb = emulator.client("s3"), emulator.client("dynamodb")
     context = Context(
         BotoObjectStore(client=s3, bucket=bucket),
@@ -103,8 +103,8 @@ def site(emulator: Emulator) -> Site:
 
 @pytest.mark.slow  # `make demo` runs it, too
 def test_fleet_writes_every_stream_fragment_and_object_where_the_catalog_says(site: Site) -> None:
-    streams_told = site.total(names.METRIC_STREAMS, job="fleet")
-    holes_told = site.total(names.METRIC_HOLES)
+    streams_told = site.total(deployment.METRIC_STREAMS, job="fleet")
+    holes_told = site.total(deployment.METRIC_HOLES)
     run = site.run("fleet", objects="true")
 
     assert run["JobRunState"] == "SUCCEEDED", run["ErrorMessage"]
@@ -119,8 +119,8 @@ def test_fleet_writes_every_stream_fragment_and_object_where_the_catalog_says(si
     assert len(fragments) == 44
     objects = {row["key"]: row for row in site.rows(OBJECTS)}
     assert all(objects[row["key"]]["referenced"] for row in fragments)
-    assert site.total(names.METRIC_STREAMS, job="fleet") == streams_told + 3
-    assert site.total(names.METRIC_HOLES) == holes_told + 1
+    assert site.total(deployment.METRIC_STREAMS, job="fleet") == streams_told + 3
+    assert site.total(deployment.METRIC_HOLES) == holes_told + 1
 
 
 @pytest.mark.slow  # as above
@@ -146,6 +146,6 @@ def test_a_run_with_a_misspelled_argument_fails_at_once_and_is_counted(site: Sit
     assert run["JobRunState"] == "FAILED"
     assert "did you mean --objects?" in run["ErrorMessage"]
     deadline = time.monotonic() + 120
-    while not site.total(names.METRIC_WORKFLOW_FAILURES, workflow="coldstream-fleet"):
+    while not site.total(deployment.METRIC_WORKFLOW_FAILURES, workflow="coldstream-fleet"):
         assert time.monotonic() < deadline, "the failure was not counted"
         time.sleep(0.2)

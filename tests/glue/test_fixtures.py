@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.place import Place
 from coldstream.columns.reference import decode_reference
 from coldstream.columns.schema import Origin, select
@@ -79,9 +79,11 @@ def plain_rows(name: str, stream: str) -> list[dict[str, Any]]:
 
 def iceberg(site: Site, table: str) -> pa.Table:
     place = Place("", "", "", "us-east-1", site.emulator.endpoint)
-    warehouse = f"{site.outputs[names.OUTPUT_WAREHOUSE]}materialise/"
+    warehouse = f"{site.outputs[deployment.OUTPUT_WAREHOUSE]}materialise/"
     catalog = glue_catalog(place, warehouse)
-    return catalog.load_table(f"{site.outputs[names.OUTPUT_DATABASE]}.{table}").scan().to_arrow()
+    return (
+        catalog.load_table(f"{site.outputs[deployment.OUTPUT_DATABASE]}.{table}").scan().to_arrow()
+    )
 
 
 def test_materialise_has_every_row_of_every_fixture_and_nothing_else(

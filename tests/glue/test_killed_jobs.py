@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import HEADER
 from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS, STREAMS
@@ -88,7 +88,7 @@ def wire(emulator: Emulator) -> Iterator[Tripwire]:
 
 def _damage(site: Site) -> None:
     """A flipped bit for scrub to find, and an object too few for a shadow."""
-    s3, bucket = site.emulator.client("s3"), site.outputs[names.OUTPUT_BUCKET]
+    s3, bucket = site.emulator.client("s3"), site.outputs[deployment.OUTPUT_BUCKET]
     path = site.key(DEEP, 7)
     data = bytearray(s3.get_object(Bucket=bucket, Key=path)["Body"].read())
     data[len(HEADER) + 70] ^= 4
@@ -102,7 +102,7 @@ def arguments(site: Site, wire: Tripwire, name: str, database: str) -> list[str]
         **JOBS[name].options,
         endpoint=wire.endpoint,
         database=database,
-        warehouse=f"{site.outputs[names.OUTPUT_WAREHOUSE]}{database}/",
+        warehouse=f"{site.outputs[deployment.OUTPUT_WAREHOUSE]}{database}/",
     )
 
 

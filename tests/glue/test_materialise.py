@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.place import Place
 from coldstream.adapters.s3_boto import BotoObjectStore
@@ -68,11 +68,11 @@ class Site:
 
     @property
     def warehouse(self) -> str:
-        return self.outputs[names.OUTPUT_WAREHOUSE] + "materialise/"
+        return self.outputs[deployment.OUTPUT_WAREHOUSE] + "materialise/"
 
     def command(self, *arguments: str) -> list[str]:
-        given = ["--bucket", self.outputs[names.OUTPUT_BUCKET], "--table"]
-        given += [self.outputs[names.OUTPUT_TABLE], "--warehouse", self.warehouse]
+        given = ["--bucket", self.outputs[deployment.OUTPUT_BUCKET], "--table"]
+        given += [self.outputs[deployment.OUTPUT_TABLE], "--warehouse", self.warehouse]
         given += ["--database", self.database, "--endpoint", self.emulator.endpoint]
         return [sys.executable, "-m", "glue_jobs.materialise", *given, *arguments]
 
@@ -142,7 +142,8 @@ class Site:
 def deployed(emulator: Emulator) -> Iterator[tuple[Emulator, dict[str, str], Context]]:
     outputs = emulator.deploy_app().outputs
     bucket, table, prefix = (
-        outputs[name] for name in (names.OUTPUT_BUCKET, names.OUTPUT_TABLE, names.OUTPUT_PREFIX)
+        outputs[name]
+        for name in (deployment.OUTPUT_BUCKET, deployment.OUTPUT_TABLE, deployment.OUTPUT_PREFIX)
     )
     context = Context(
         BotoObjectStore(client=emulator.client("s3"), bucket=bucket),

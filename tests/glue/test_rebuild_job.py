@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.jobs.rebuild_differences import DIFFERENCES
 from coldstream_devkit.emulator import Emulator
@@ -61,7 +61,7 @@ def test_a_missing_object_is_a_difference_in_table_line_and_error(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = site.key(DEEP, 7)
-    s3, bucket = site.emulator.client("s3"), site.outputs[names.OUTPUT_BUCKET]
+    s3, bucket = site.emulator.client("s3"), site.outputs[deployment.OUTPUT_BUCKET]
     good = s3.get_object(Bucket=bucket, Key=path)["Body"].read()
     s3.delete_object(Bucket=bucket, Key=path)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.fragment import HEADER
 from coldstream.jobs.scrub.findings import FINDINGS
@@ -31,7 +31,7 @@ def arguments(site: Site, **more: str) -> list[str]:
 def test_a_sound_remote_tier_ends_well_and_is_not_read_again(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fresh = f"{site.outputs[names.OUTPUT_WAREHOUSE]}scrub/fresh/"
+    fresh = f"{site.outputs[deployment.OUTPUT_WAREHOUSE]}scrub/fresh/"
     main(arguments(site, warehouse=fresh))
     said = last_line(capsys)
 
@@ -52,7 +52,7 @@ def test_damage_is_in_the_table_in_the_line_and_in_the_error_of_the_run(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = site.key(DEEP, 7)
-    s3, bucket = site.emulator.client("s3"), site.outputs[names.OUTPUT_BUCKET]
+    s3, bucket = site.emulator.client("s3"), site.outputs[deployment.OUTPUT_BUCKET]
     good = s3.get_object(Bucket=bucket, Key=path)["Body"].read()
     bad = bytearray(good)
     bad[len(HEADER) + 70] ^= 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.names import DataKey, root_path
 from tests.infra.conftest import flat, listed, normal
 from tests.support.iam import Call, Statement, allowed, trusted
@@ -43,8 +43,8 @@ ROLES = {
 OTHERS = {
     "report": "StepsReport",
     "tombstone": "DeleteTombstone",
-    **{f"job {name}": f"Jobs{name.title()}" for name in names.JOBS},
-    **{f"machine {name}": f"{name.title()}Workflow" for name in names.WORKFLOWS},
+    **{f"job {name}": f"Jobs{name.title()}" for name in deployment.JOBS},
+    **{f"machine {name}": f"{name.title()}Workflow" for name in deployment.WORKFLOWS},
     **{
         f"schedule {name}": f"{name.title()}WorkflowScheduleRole"
         for name in ("retention", "consolidate", "collect", "reconcile")

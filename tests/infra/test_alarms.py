@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 
 if TYPE_CHECKING:
     from conftest import Assembly
@@ -44,22 +44,22 @@ def test_what_needs_a_person_raises_an_alarm(assembly: Assembly) -> None:
         ("AWS/DynamoDB", "ReadThrottleEvents"),
         ("AWS/DynamoDB", "WriteThrottleEvents"),
         *(
-            (names.METRIC_NAMESPACE, name)
+            (deployment.METRIC_NAMESPACE, name)
             for name in (
-                names.METRIC_AGENTS_SILENT,
-                names.METRIC_AGENTS_TROUBLED,
-                names.METRIC_AGENTS_RACING,
-                names.METRIC_AGENTS_LAG,
-                names.METRIC_CLAIMS_THAT_CUT,
-                names.METRIC_HOLES_COMMITTED,
-                names.METRIC_OFFSETS_LOST,
-                names.METRIC_DELETES_REFUSED,
-                names.METRIC_STREAMS_FAILED,
-                names.METRIC_STREAMS_WITHOUT_ITEM,
-                names.METRIC_FRAGMENTS_REFUSED,
-                names.METRIC_WORKFLOW_FAILURES,
-                names.METRIC_SCRUB_FINDINGS,
-                names.METRIC_DEAD_LETTER_ROWS,
+                deployment.METRIC_AGENTS_SILENT,
+                deployment.METRIC_AGENTS_TROUBLED,
+                deployment.METRIC_AGENTS_RACING,
+                deployment.METRIC_AGENTS_LAG,
+                deployment.METRIC_CLAIMS_THAT_CUT,
+                deployment.METRIC_HOLES_COMMITTED,
+                deployment.METRIC_OFFSETS_LOST,
+                deployment.METRIC_DELETES_REFUSED,
+                deployment.METRIC_STREAMS_FAILED,
+                deployment.METRIC_STREAMS_WITHOUT_ITEM,
+                deployment.METRIC_FRAGMENTS_REFUSED,
+                deployment.METRIC_WORKFLOW_FAILURES,
+                deployment.METRIC_SCRUB_FINDINGS,
+                deployment.METRIC_DEAD_LETTER_ROWS,
             )
         ),
     }
@@ -148,7 +148,7 @@ def test_an_agent_that_moves_but_is_late_raises_an_alarm_after_the_time_of_a_set
     for made, minutes in ((assembly, 15), (customised, 45)):
         alarm = alarms(made)["AgentsBehind"]
 
-        assert alarm["MetricName"] == names.METRIC_AGENTS_LAG
+        assert alarm["MetricName"] == deployment.METRIC_AGENTS_LAG
         # Of several nodes the latest; a sum of their lags would be nobody's.
         assert (alarm["Statistic"], alarm["Threshold"]) == ("Maximum", 60 * minutes)
         assert alarm["EvaluationPeriods"] == 1
@@ -242,7 +242,7 @@ def test_an_execution_that_fails_or_times_out_as_a_whole_is_reported(assembly: A
     assert rule["EventPattern"]["detail"]["status"] == ["FAILED", "TIMED_OUT"]
     watched = rule["EventPattern"]["detail"]["stateMachineArn"]
     assert sorted(each["Ref"] for each in watched) == sorted(machines)
-    assert len(machines) == len(names.WORKFLOWS)
+    assert len(machines) == len(deployment.WORKFLOWS)
     (target,) = rule["Targets"]
     assert "StepsReport" in str(target["Arn"])
     template = target["InputTransformer"]["InputTemplate"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from tests.support.slow import slow
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_few_findings_are_accepted_and_each_is_known(assembly: Assembly) -> None
         *(
             "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:states:<AWS::Region>:"
             f"<AWS::AccountId>:execution:coldstream-{name}:*]"
-            for name in names.WORKFLOWS
+            for name in deployment.WORKFLOWS
         ),
         *(
             "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:states:<AWS::Region>:"
@@ -62,7 +62,7 @@ def test_few_findings_are_accepted_and_each_is_known(assembly: Assembly) -> None
             f"log-group:/aws-glue/jobs/coldstream/{name}:log-stream:*]"
             for name in ("output", "error")
         ),
-        *(f"AwsSolutions-IAM5[Resource::<Warehouse.Arn>/{name}/*]" for name in names.JOBS),
+        *(f"AwsSolutions-IAM5[Resource::<Warehouse.Arn>/{name}/*]" for name in deployment.JOBS),
         *(
             "AwsSolutions-IAM5[Resource::arn:<AWS::Partition>:glue:<AWS::Region>:<AWS::AccountId>:"
             f"table/coldstream/{pattern}]"

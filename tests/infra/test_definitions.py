@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coldstream import errors
-from coldstream.names import WORKFLOWS
+from coldstream.deployment import WORKFLOWS
 from coldstream_devkit.local.install import exclusive
 from infra.config import PUBLISHING_TIMEOUT_SECONDS, Settings, default_context
 

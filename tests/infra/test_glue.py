@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from infra import glue_wheels
 from infra.bundle import run_uv
 from infra.glue_bundle import LEFT_OUT, build
@@ -41,7 +41,7 @@ def jobs(assembly: Assembly) -> dict[str, dict[str, Any]]:
 
 
 def test_there_is_a_job_for_each_name_and_no_other(assembly: Assembly) -> None:
-    assert set(jobs(assembly)) == set(names.JOBS)
+    assert set(jobs(assembly)) == set(deployment.JOBS)
 
 
 def test_a_job_runs_on_spark_4_with_bounded_size_time_and_repetition(assembly: Assembly) -> None:
@@ -68,7 +68,7 @@ def test_a_job_is_told_where_things_are_and_carries_our_code_by_name(assembly: A
         assert flat(given["--region"]) == "<AWS::Region>"
         assert flat(given["--warehouse"]) == f"s3://<Warehouse>/{name}/"
         assert given["--database"] == given["--service"] == "coldstream"
-        assert flat(job["Command"]["ScriptLocation"]).endswith(f"/{names.job_script(name)}")
+        assert flat(job["Command"]["ScriptLocation"]).endswith(f"/{deployment.job_script(name)}")
         assert "/coldstream.zip" in str(given["--extra-py-files"])
         assert "/coldstream.gluewheels.zip" in str(given["--additional-python-modules"])
         assert given["--python-modules-installer-option"] == "--no-index"
@@ -82,14 +82,14 @@ def test_everything_a_job_carries_is_uploaded_under_its_own_name(assembly: Assem
         for one in each["destinations"].values()
     }
 
-    scripts = {names.job_script(name) for name in names.JOBS}
+    scripts = {deployment.job_script(name) for name in deployment.JOBS}
     assert uploaded >= scripts | {"coldstream.zip", "coldstream.gluewheels.zip"}
     for each in manifest["files"].values():
         source = assembly.directory / each["source"]["path"]
         assert source.exists()
 
 
-@pytest.mark.parametrize("name", names.JOBS)
+@pytest.mark.parametrize("name", deployment.JOBS)
 def test_a_role_reads_streams_keeps_its_own_tables_and_changes_nothing_of_a_stream(
     assembly: Assembly, name: str
 ) -> None:
@@ -124,7 +124,7 @@ def test_a_role_reads_streams_keeps_its_own_tables_and_changes_nothing_of_a_stre
     )
 
 
-@pytest.mark.parametrize("name", names.JOBS)
+@pytest.mark.parametrize("name", deployment.JOBS)
 def test_a_role_may_ask_for_the_log_groups_that_are_there_as_glue_does(
     assembly: Assembly, name: str
 ) -> None:
@@ -155,7 +155,7 @@ def test_a_role_may_do_what_pyiceberg_asks_of_the_catalog_of_tables(
 
 def test_materialise_may_ask_glue_s_registry_for_the_schema_of_a_body(assembly: Assembly) -> None:
     """By the id in the body, so no registry can be named; no other job decodes bodies."""
-    for name in names.JOBS:
+    for name in deployment.JOBS:
         found = granted(assembly, f"Jobs{name.title()}").get("glue:GetSchemaVersion")
         assert found == (["*"] if name == "materialise" else None)
 
@@ -206,7 +206,7 @@ def test_one_setting_leaves_tables_to_glue_s_optimisers_with_a_role_of_their_own
 def test_the_secret_of_a_catalog_is_for_the_job_that_fills_its_tables(
     customised: Assembly,
 ) -> None:
-    for name in names.JOBS:
+    for name in deployment.JOBS:
         found = granted(customised, f"Jobs{name.title()}").get("secretsmanager:GetSecretValue")
         assert found == ([SECRET] if name == "materialise" else None)
 
@@ -258,7 +258,7 @@ def test_a_run_that_fails_is_counted_like_a_workflow_that_fails(assembly: Assemb
     assert rule["EventPattern"]["source"] == ["aws.glue"]
     assert set(rule["EventPattern"]["detail"]["state"]) == {"FAILED", "TIMEOUT", "ERROR"}
     assert set(rule["EventPattern"]["detail"]["jobName"]) == {
-        f"coldstream-{name}" for name in names.JOBS
+        f"coldstream-{name}" for name in deployment.JOBS
     }
     (target,) = rule["Targets"]
     assert "StepsReport" in str(target["Arn"])
@@ -307,7 +307,7 @@ def test_results_of_queries_are_forgotten_and_tables_are_not(assembly: Assembly)
 def test_no_script_of_a_job_hides_a_module_of_python() -> None:
     scripts = {path.stem for path in (ROOT / "glue_jobs").glob("*.py")} - {"__init__"}
 
-    assert scripts >= {Path(names.job_script(name)).stem for name in names.JOBS}
+    assert scripts >= {Path(deployment.job_script(name)).stem for name in deployment.JOBS}
     assert not scripts & sys.stdlib_module_names
 
 

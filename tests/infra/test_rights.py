@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coldstream.names import JOBS, WORKFLOWS
+from coldstream.deployment import JOBS, WORKFLOWS
 
 if TYPE_CHECKING:
     from conftest import Assembly

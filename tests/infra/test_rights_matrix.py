@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.names import heartbeat_partition, offsets_partition
 from tests.infra.account import (
     BY_SETTING,
@@ -140,11 +140,11 @@ def _started(account: Account, assembly: Assembly, role: str) -> str:
     }
     found = [
         name
-        for name in names.WORKFLOWS
+        for name in deployment.WORKFLOWS
         if account.may(role, "states:StartExecution", _machine(name))
         or account.may(role, "states:StartExecution", logical[name])
     ]
-    return _shown(found, len(names.WORKFLOWS))
+    return _shown(found, len(deployment.WORKFLOWS))
 
 
 def _called(account: Account, assembly: Assembly, role: str) -> str:
@@ -160,10 +160,10 @@ def _called(account: Account, assembly: Assembly, role: str) -> str:
 def _jobs(account: Account, role: str) -> str:
     found = [
         name
-        for name in names.JOBS
+        for name in deployment.JOBS
         if account.may(role, "glue:StartJobRun", _arn("glue", f"job/coldstream-{name}"))
     ]
-    return _shown(found, len(names.JOBS))
+    return _shown(found, len(deployment.JOBS))
 
 
 def _around(account: Account, role: str) -> dict[str, str]:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.names import heartbeat_partition, offsets_partition, words_partition
 from coldstream.plans.probe import probe_stream
 from coldstream.plans.probe_fragment import probe_fragment
@@ -146,7 +146,7 @@ def test_a_thief_of_an_agent_may_ask_and_that_is_all(account: Account, assembly:
     for name in assembly.of_type("AWS::Lambda::Function"):
         if name != function:
             assert not account.may("agent", "lambda:InvokeFunction", f"<{name}.Arn>")
-    for name in names.WORKFLOWS:
+    for name in deployment.WORKFLOWS:
         machine = (
             "arn:<AWS::Partition>:states:<AWS::Region>:<AWS::AccountId>:stateMachine:"
             f"coldstream-{name}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment, names
 from tests.infra.conftest import KEY, flat, normal
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def test_there_is_no_custom_resource_and_no_function_but_ours(assembly: Assembly
     assert "AWS::CloudFormation::CustomResource" not in kinds
     assert handlers == {
         f"functions.{name}.handler"
-        for name in (*names.WORKFLOWS, "claim", "commit_runs", "scan", "report", "tombstone")
+        for name in (*deployment.WORKFLOWS, "claim", "commit_runs", "scan", "report", "tombstone")
     }
     for handler in handlers:
         assert (
@@ -281,17 +281,17 @@ def test_every_function_is_told_where_things_are_and_reports_to_one_metric(
 ) -> None:
     for function in assembly.of_type(FUNCTION).values():
         variables = function["Properties"]["Environment"]["Variables"]
-        assert variables[names.ENV_BUCKET] == {"Ref": "Bucket"}
-        assert variables[names.ENV_TABLE] == {"Ref": "CatalogTable"}
-        assert variables[names.ENV_PREFIX] == "rabbitmq/"
-        assert flat(variables[names.ENV_WORKFLOWS]).endswith(":stateMachine:coldstream-")
-        assert variables[names.ENV_BRANCHING] == "1024"
-        assert variables[names.ENV_FRAGMENT_SIZE] == str(64 * 2**20)
-        assert variables[names.ENV_READ_WHOLE] == str(64 * 2**20)
-        assert variables[names.ENV_GRACE_SECONDS] == "86400"
+        assert variables[deployment.ENV_BUCKET] == {"Ref": "Bucket"}
+        assert variables[deployment.ENV_TABLE] == {"Ref": "CatalogTable"}
+        assert variables[deployment.ENV_PREFIX] == "rabbitmq/"
+        assert flat(variables[deployment.ENV_WORKFLOWS]).endswith(":stateMachine:coldstream-")
+        assert variables[deployment.ENV_BRANCHING] == "1024"
+        assert variables[deployment.ENV_FRAGMENT_SIZE] == str(64 * 2**20)
+        assert variables[deployment.ENV_READ_WHOLE] == str(64 * 2**20)
+        assert variables[deployment.ENV_GRACE_SECONDS] == "86400"
         # Deleters go by the item's own word, which an operator's command line has written.
-        assert names.ENV_UNDELETE_SECONDS not in variables
-        assert variables["POWERTOOLS_METRICS_NAMESPACE"] == names.METRIC_NAMESPACE
+        assert deployment.ENV_UNDELETE_SECONDS not in variables
+        assert variables["POWERTOOLS_METRICS_NAMESPACE"] == deployment.METRIC_NAMESPACE
         assert variables["POWERTOOLS_SERVICE_NAME"] == "coldstream"
 
 
@@ -365,9 +365,9 @@ def test_the_outputs_are_those_that_the_command_line_looks_for(assembly: Assembl
     expected = {value for name, value in vars(names).items() if name.startswith("OUTPUT_")}
 
     assert set(assembly.template["Outputs"]) == expected
-    assert assembly.template["Outputs"][names.OUTPUT_BUCKET]["Value"] == {"Ref": "Bucket"}
-    assert assembly.template["Outputs"][names.OUTPUT_PREFIX]["Value"] == "rabbitmq/"
-    assert assembly.template["Outputs"][names.OUTPUT_UNDELETE_SECONDS]["Value"] == "604800"
+    assert assembly.template["Outputs"][deployment.OUTPUT_BUCKET]["Value"] == {"Ref": "Bucket"}
+    assert assembly.template["Outputs"][deployment.OUTPUT_PREFIX]["Value"] == "rabbitmq/"
+    assert assembly.template["Outputs"][deployment.OUTPUT_UNDELETE_SECONDS]["Value"] == "604800"
 
 
 def test_the_template_names_no_account_and_no_region(assembly: Assembly) -> None:
@@ -407,9 +407,9 @@ def test_every_setting_reaches_the_template(customised: Assembly) -> None:
     step = customised.only(FUNCTION, "CollectStep")["Properties"]
     assert step["Timeout"] == 120
     variables = step["Environment"]["Variables"]
-    assert variables[names.ENV_BRANCHING] == "16"
-    assert variables[names.ENV_FRAGMENT_SIZE] == str(8 * 2**20)
-    assert variables[names.ENV_GRACE_SECONDS] == "5"
+    assert variables[deployment.ENV_BRANCHING] == "16"
+    assert variables[deployment.ENV_FRAGMENT_SIZE] == str(8 * 2**20)
+    assert variables[deployment.ENV_GRACE_SECONDS] == "5"
     assert customised.only(FUNCTION, "CommitRuns")["Properties"]["MemorySize"] == 1024
     claim = customised.only(FUNCTION, "ClaimsClaim")["Properties"]
     assert (claim["MemorySize"], claim["ReservedConcurrentExecutions"]) == (1024, 4)
@@ -418,8 +418,8 @@ def test_every_setting_reaches_the_template(customised: Assembly) -> None:
     )
     assert step["MemorySize"] == 1536
     assert customised.only(FUNCTION, "ConsolidateStep")["Properties"]["MemorySize"] == 1536
-    assert variables[names.ENV_RECONCILE_MINUTES] == "1"
-    assert variables[names.ENV_RECONCILE_IDLE_MINUTES] == "90"
+    assert variables[deployment.ENV_RECONCILE_MINUTES] == "1"
+    assert variables[deployment.ENV_RECONCILE_IDLE_MINUTES] == "90"
     assert {
         one["Properties"]["RetentionInDays"]
         for one in customised.of_type("AWS::Logs::LogGroup").values()

@@ -10,7 +10,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from coldstream import names
+from coldstream import deployment, names
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream_devkit.local import environment
 from coldstream_devkit.local.environment import LocalAws
@@ -71,17 +71,17 @@ def test_the_environment_points_any_aws_sdk_at_the_stack(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
 
-    boto3.session.Session().client("s3").head_bucket(Bucket=variables[names.ENV_BUCKET])
+    boto3.session.Session().client("s3").head_bucket(Bucket=variables[deployment.ENV_BUCKET])
     table = (
         boto3.session.Session()
         .client("dynamodb")
-        .describe_table(TableName=variables[names.ENV_TABLE])
+        .describe_table(TableName=variables[deployment.ENV_TABLE])
     )
     assert table["Table"]["TableStatus"] == "ACTIVE"
     boto3.session.Session().client("sqs").get_queue_attributes(
-        QueueUrl=variables[names.ENV_QUEUE_URL]
+        QueueUrl=variables[deployment.ENV_QUEUE_URL]
     )
-    assert variables[names.ENV_PREFIX] == names.DEFAULT_PREFIX
+    assert variables[deployment.ENV_PREFIX] == names.DEFAULT_PREFIX
     assert variables["AWS_ENDPOINT_URL"].startswith("http://127.0.0.1:")
     assert variables == local.environment()
 
@@ -97,7 +97,9 @@ def test_status_tells_what_runs(
     assert status.state_bytes > 0
 
 
-@pytest.mark.parametrize("output", [names.OUTPUT_COMMIT_FUNCTION, names.OUTPUT_RECONCILE_FUNCTION])
+@pytest.mark.parametrize(
+    "output", [deployment.OUTPUT_COMMIT_FUNCTION, deployment.OUTPUT_RECONCILE_FUNCTION]
+)
 def test_the_deployed_functions_run(local: LocalAws, output: str) -> None:
     functions = boto3.session.Session().client(
         "lambda",

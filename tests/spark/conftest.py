@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3 import S3ObjectStore, open_store
 from coldstream.columns.reference import decode_reference
@@ -66,9 +66,9 @@ class Site:
         """What a process needs to find it."""
         return {
             **self.emulator.environment(),
-            names.ENV_BUCKET: BUCKET,
-            names.ENV_TABLE: TABLE,
-            names.ENV_PREFIX: PREFIX,
+            deployment.ENV_BUCKET: BUCKET,
+            deployment.ENV_TABLE: TABLE,
+            deployment.ENV_PREFIX: PREFIX,
         }
 
     def add(

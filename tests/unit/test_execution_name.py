@@ -4,31 +4,31 @@ import re
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.errors import InvalidInputError
 
 STREAM = "__orders_1745252105682952932"
 
 
-@pytest.mark.parametrize("workflow", names.WORKFLOWS)
+@pytest.mark.parametrize("workflow", deployment.WORKFLOWS)
 @pytest.mark.parametrize("stream", ["s", STREAM, "a=b" * 85])
 def test_step_functions_takes_the_name_whatever_the_stream_is_called(
     workflow: str, stream: str
 ) -> None:
-    name = names.execution_name(workflow, stream, "r" * 34)
+    name = deployment.execution_name(workflow, stream, "r" * 34)
 
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,80}", name)
 
 
 def test_a_person_sees_what_runs_on_which_stream_and_why() -> None:
-    name = names.execution_name("delete", STREAM, "r7")
+    name = deployment.execution_name("delete", STREAM, "r7")
 
     assert re.fullmatch(r"delete-__orders_174525210568295-[0-9a-f]{8}-r7", name)
-    assert name == names.execution_name("delete", STREAM, "r7")
+    assert name == deployment.execution_name("delete", STREAM, "r7")
 
 
 def test_streams_that_begin_alike_have_executions_of_their_own() -> None:
-    both = {names.execution_name("collect", f"{'x' * 30}{i}", "a") for i in range(2)}
+    both = {deployment.execution_name("collect", f"{'x' * 30}{i}", "a") for i in range(2)}
 
     assert len(both) == 2
 
@@ -45,4 +45,4 @@ def test_streams_that_begin_alike_have_executions_of_their_own() -> None:
 )
 def test_what_cannot_be_in_a_name_is_refused(workflow: str, stream: str, reason: str) -> None:
     with pytest.raises(InvalidInputError):
-        names.execution_name(workflow, stream, reason)
+        deployment.execution_name(workflow, stream, reason)

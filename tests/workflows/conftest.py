@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coldstream.names import WORKFLOWS
+from coldstream.deployment import WORKFLOWS
 from coldstream_devkit.emulator import Emulator, serving
 from coldstream_devkit.local.deploy import deploy
 from coldstream_devkit.local.progress import silent

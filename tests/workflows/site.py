@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from coldstream import names
+from coldstream import deployment, names
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.s3_boto import BotoObjectStore
@@ -65,12 +65,12 @@ class Site:
     def policies(self) -> DynamoPolicies:
         return DynamoPolicies(
             client=self.emulator.client("dynamodb"),
-            table=self.outputs[names.OUTPUT_TABLE],
+            table=self.outputs[deployment.OUTPUT_TABLE],
             prefix=self.context.prefix,
         )
 
     def arn(self, workflow: str) -> str:
-        return self.outputs[names.OUTPUT_WORKFLOWS] + workflow
+        return self.outputs[deployment.OUTPUT_WORKFLOWS] + workflow
 
     def execution(self, workflow: str, name: str) -> str:
         """ARN of an execution by its name."""
@@ -224,11 +224,15 @@ class Site:
 def deployed(emulator: Emulator) -> Site:
     """Deploy the app. Events lead nowhere until a test turns them on."""
     outputs = emulator.deploy_app(SETTINGS).outputs
-    prefix = outputs[names.OUTPUT_PREFIX]
+    prefix = outputs[deployment.OUTPUT_PREFIX]
     context = Context(
-        store=BotoObjectStore(client=emulator.client("s3"), bucket=outputs[names.OUTPUT_BUCKET]),
+        store=BotoObjectStore(
+            client=emulator.client("s3"), bucket=outputs[deployment.OUTPUT_BUCKET]
+        ),
         catalog=DynamoCatalog(
-            client=emulator.client("dynamodb"), table=outputs[names.OUTPUT_TABLE], prefix=prefix
+            client=emulator.client("dynamodb"),
+            table=outputs[deployment.OUTPUT_TABLE],
+            prefix=prefix,
         ),
         prefix=prefix,
         new_uid=lambda: secrets.randbits(64),
@@ -242,9 +246,9 @@ def switch_events(site: Site, *, on: bool) -> None:
     """Whether the commit function gets its messages; those that wait are thrown away before."""
     functions = site.emulator.client("lambda")
     (mapping,) = functions.list_event_source_mappings(
-        FunctionName=site.outputs[names.OUTPUT_COMMIT_FUNCTION]
+        FunctionName=site.outputs[deployment.OUTPUT_COMMIT_FUNCTION]
     )["EventSourceMappings"]
-    site.emulator.client("sqs").purge_queue(QueueUrl=site.outputs[names.OUTPUT_QUEUE_URL])
+    site.emulator.client("sqs").purge_queue(QueueUrl=site.outputs[deployment.OUTPUT_QUEUE_URL])
     functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=on)
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment, names
 from coldstream.plans.delete import reason
 from coldstream.plans.policy import PolicySet
 from coldstream.usecases.delete_stream import delete_stream
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.emulator
 def test_every_workflow_has_its_machine_where_its_arn_says(site: Site) -> None:
     found = {one["stateMachineArn"] for one in site.machines.list_state_machines()["stateMachines"]}
 
-    assert {site.arn(workflow) for workflow in names.WORKFLOWS} <= found
+    assert {site.arn(workflow) for workflow in deployment.WORKFLOWS} <= found
 
 
 @pytest.mark.parametrize("workflow", ["rebalance", *SCANNING])
@@ -62,7 +62,7 @@ def test_a_tombstone_starts_the_deletion_and_the_objects_go(site: Site) -> None:
 
     item = site.context.catalog.get(stream)
     assert item is not None
-    name = names.execution_name("delete", stream, reason(item))
+    name = deployment.execution_name("delete", stream, reason(item))
     arn = site.execution("delete", name)
 
     def running() -> set[str]:

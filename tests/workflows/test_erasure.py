@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment, names
 from coldstream.osiris.blank import is_blank
 from coldstream.reader.verify import verify_stream
 from tests.workflows.site import Site
@@ -31,10 +31,10 @@ def coldstream(site: Site, *arguments: str) -> subprocess.CompletedProcess[bytes
     environment = {
         **kept,
         **site.emulator.environment(),
-        names.ENV_BUCKET: site.outputs[names.OUTPUT_BUCKET],
-        names.ENV_TABLE: site.outputs[names.OUTPUT_TABLE],
-        names.ENV_PREFIX: site.outputs[names.OUTPUT_PREFIX],
-        names.ENV_WORKFLOWS: site.outputs[names.OUTPUT_WORKFLOWS],
+        deployment.ENV_BUCKET: site.outputs[deployment.OUTPUT_BUCKET],
+        deployment.ENV_TABLE: site.outputs[deployment.OUTPUT_TABLE],
+        deployment.ENV_PREFIX: site.outputs[deployment.OUTPUT_PREFIX],
+        deployment.ENV_WORKFLOWS: site.outputs[deployment.OUTPUT_WORKFLOWS],
     }
     return subprocess.run(
         [COLDSTREAM, *arguments], env=environment, capture_output=True, timeout=180, check=False
@@ -43,7 +43,7 @@ def coldstream(site: Site, *arguments: str) -> subprocess.CompletedProcess[bytes
 
 def holding(site: Site, stream: str, *secrets: bytes) -> list[str]:
     """Keys of all objects and versions of a stream with one of the words."""
-    s3, bucket = site.emulator.client("s3"), site.outputs[names.OUTPUT_BUCKET]
+    s3, bucket = site.emulator.client("s3"), site.outputs[deployment.OUTPUT_BUCKET]
     under = names.stream_prefix(site.context.prefix, stream)
     rows: list[Any] = []
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=under):
@@ -98,7 +98,7 @@ def test_one_that_ended_before_anything_was_deleted_is_finished_by_the_next(site
     assert begun.returncode == 0, begun.stderr.decode()
     # What `collect` has deleted stays as a version: consolidation leaves such objects behind.
     (old,) = (key for key in set(holding(site, stream, body(1))))
-    site.emulator.client("s3").delete_object(Bucket=site.outputs[names.OUTPUT_BUCKET], Key=old)
+    site.emulator.client("s3").delete_object(Bucket=site.outputs[deployment.OUTPUT_BUCKET], Key=old)
     assert holding(site, stream, body(1)) == [old]
 
     done = coldstream(site, "erase", stream, "--yes")

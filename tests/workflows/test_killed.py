@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.root import Root
@@ -206,7 +206,7 @@ def test_a_killed_consolidation_is_finished_by_the_next(
 ) -> None:
     make = Before(site, lambda: grouped(site, **shape))
     size = 2**20 if left == 1 else 16 * 2**20
-    settings = {names.ENV_FRAGMENT_SIZE: str(size), names.ENV_READ_WHOLE: "0"}
+    settings = {deployment.ENV_FRAGMENT_SIZE: str(size), deployment.ENV_READ_WHOLE: "0"}
 
     streams, requests = killed_everywhere(
         site,
@@ -370,7 +370,7 @@ def test_a_function_that_dies_in_the_middle_of_its_work_leaves_only_garbage(site
 def unfinished_uploads(site: Site, streams: list[str]) -> list[str]:
     """What no LIST shows: uploads whose container died. A lifecycle rule of the bucket drops them;
     the embedded AWS has none, so that the template is all there is to look at (tests/infra)."""
-    store, bucket = site.emulator.client("s3"), site.outputs[names.OUTPUT_BUCKET]
+    store, bucket = site.emulator.client("s3"), site.outputs[deployment.OUTPUT_BUCKET]
     found = store.list_multipart_uploads(Bucket=bucket).get("Uploads", [])
     return [each["Key"] for each in found if each["Key"].split("/")[2] in streams]
 

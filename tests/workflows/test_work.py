@@ -10,7 +10,7 @@ from itertools import islice
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
 from coldstream.errors import ConflictError
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
@@ -64,7 +64,7 @@ def test_uploads_alone_lead_to_a_short_root_and_a_reason_starts_it_once(
     ]
     assert started
     workflows = StepFunctionsWorkflows(
-        client=site.machines, arn_prefix=site.outputs[names.OUTPUT_WORKFLOWS]
+        client=site.machines, arn_prefix=site.outputs[deployment.OUTPUT_WORKFLOWS]
     )
     again = {"work": [{"stream": stream}], "reason": "crowded"}
     assert workflows.start("rebalance", started[0]["name"], again) is False
@@ -178,7 +178,10 @@ def test_large_pieces_are_copied_inside_s3(site: Site) -> None:
     wanted = site.bodies(stream)
     client, function = site.emulator.client("lambda"), site.function("consolidate")
     environment = client.get_function_configuration(FunctionName=function)["Environment"]
-    sizes = {names.ENV_FRAGMENT_SIZE: str(16 * 2**20), names.ENV_READ_WHOLE: str(8 * 2**20)}
+    sizes = {
+        deployment.ENV_FRAGMENT_SIZE: str(16 * 2**20),
+        deployment.ENV_READ_WHOLE: str(8 * 2**20),
+    }
     larger = environment["Variables"] | sizes
     client.update_function_configuration(FunctionName=function, Environment={"Variables": larger})
     try:
@@ -224,7 +227,7 @@ def tombstoned(site: Site, stream: str, *, undelete_ms: int) -> CatalogItem:
 
 def started_for(site: Site, item: CatalogItem) -> str:
     """ARN of the execution that a tombstone has started."""
-    name = names.execution_name("delete", item.stream, reason(item))
+    name = deployment.execution_name("delete", item.stream, reason(item))
     arn = site.execution("delete", name)
     machine = site.arn("delete")
 

@@ -24,8 +24,8 @@ from coldstream.cli.workflow import StartedBeforeError, WorkflowFailedError
 from coldstream.copies.replay import OtherHistoryError
 from coldstream.copies.runs import HistoryChangedError
 from coldstream.copies.workplace import ForeignFilesError
+from coldstream.deployment import ENV_BUCKET, ENV_PREFIX, ENV_TABLE, ENV_WORKFLOWS
 from coldstream.errors import ColdstreamError
-from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE, ENV_WORKFLOWS
 
 #: Errors that have a word of their own for why, one of each.
 SPECIAL: tuple[ColdstreamError, ...] = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.errors import (
     ColdstreamError,
     InternalError,
@@ -66,8 +66,8 @@ class CloudWatchMetrics:
         self,
         *,
         client: CloudWatchClient,
-        namespace: str = names.METRIC_NAMESPACE,
-        service: str = names.METRIC_SERVICE,
+        namespace: str = deployment.METRIC_NAMESPACE,
+        service: str = deployment.METRIC_SERVICE,
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -84,7 +84,7 @@ class CloudWatchMetrics:
                 raise translated(exc) from exc
 
     def _datum(self, metric: Metric) -> Any:
-        dimensions = ((names.METRIC_DIMENSION_SERVICE, self._service), *metric.dimensions)
+        dimensions = ((deployment.METRIC_DIMENSION_SERVICE, self._service), *metric.dimensions)
         return {
             "MetricName": metric.name,
             "Value": float(metric.value),
@@ -131,7 +131,7 @@ def check_metric(metric: Metric) -> None:
     given = [name for name, _ in metric.dimensions]
     if len(given) > _MAX_DIMENSIONS or len(set(given)) < len(given):
         raise InvalidInputError(f"too many dimensions, or one twice: {metric.name}")
-    if names.METRIC_DIMENSION_SERVICE in given:
+    if deployment.METRIC_DIMENSION_SERVICE in given:
         raise InvalidInputError(f"the dimension service is the sink's own: {metric.name}")
     for name, value in metric.dimensions:
         if not _is_text(name) or name.startswith(":") or not _is_text(value):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coldstream.adapters.forks import own_connections
 from coldstream.adapters.settings import check_table, no_table, resolve_region
-from coldstream.names import CLAIM_TIMEOUT_SECONDS, DEFAULT_PREFIX
+from coldstream.deployment import CLAIM_TIMEOUT_SECONDS
+from coldstream.names import DEFAULT_PREFIX
 from coldstream.ports import Catalog, Composer, ConsumerOffsets, Heartbeats, ObjectStore, Policies
 from coldstream.remote.context import Context
 

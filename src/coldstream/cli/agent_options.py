@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coldstream.cli.options import duration_option, size_option
-from coldstream.errors import InvalidInputError
-from coldstream.names import (
+from coldstream.deployment import (
     ENV_CLAIM_FUNCTION,
     ENV_MANAGEMENT_URI,
     ENV_QUEUE_URL,
     ENV_STREAM_URI,
 )
+from coldstream.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from coldstream.agent.settings import AgentSettings

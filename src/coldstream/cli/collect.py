@@ -14,9 +14,9 @@ from coldstream.cli.over_streams import Plans, now_ms, plan_each, scanned
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream
 from coldstream.cli.workflow import WorkflowOptions, run_workflow
+from coldstream.deployment import ENV_GRACE_SECONDS
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import StreamState
-from coldstream.names import ENV_GRACE_SECONDS
 from coldstream.remote.resolve import item_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from coldstream.names import DEFAULT_PREFIX, ENV_PREFIX, ENV_TABLE
+from coldstream.deployment import ENV_PREFIX, ENV_TABLE
+from coldstream.names import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
     from coldstream.manifest.catalog import CatalogItem

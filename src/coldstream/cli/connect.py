@@ -18,7 +18,8 @@ from coldstream.adapters.place import (
     open_place,
 )
 from coldstream.cli.report import ConfigurationError
-from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
+from coldstream.deployment import ENV_BUCKET, ENV_PREFIX, ENV_TABLE
+from coldstream.names import check_prefix
 from coldstream.ports import ClaimFunction
 
 if TYPE_CHECKING:

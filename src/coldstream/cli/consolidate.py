@@ -12,7 +12,7 @@ from coldstream.cli.over_streams import Plans, no_pause, plan_each, scanned
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream
 from coldstream.cli.workflow import WorkflowOptions, run_workflow
-from coldstream.names import ENV_FRAGMENT_SIZE
+from coldstream.deployment import ENV_FRAGMENT_SIZE
 
 DEFAULT_FRAGMENT_SIZE = 64 * 2**20
 _COLUMNS = ("stream", "merges", "pieces", "bytes", "damaged", "consolidate")

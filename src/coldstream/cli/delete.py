@@ -18,9 +18,9 @@ from coldstream.cli.output import many, note, print_json, print_table, size, whe
 from coldstream.cli.over_streams import Plans, now_ms
 from coldstream.cli.resolve import StreamArgument, StreamOrGone
 from coldstream.cli.workflow import WorkflowsOption, default_reason, start
+from coldstream.deployment import ENV_MANAGEMENT_URI, ENV_UNDELETE_SECONDS, execution_name
 from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.names import ENV_MANAGEMENT_URI, ENV_UNDELETE_SECONDS, execution_name
 from coldstream.plans.delete import reason as tombstone_reason
 from coldstream.ports import ExecutionStatus, Workflows
 from coldstream.quantities import parse_duration

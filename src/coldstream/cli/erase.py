@@ -37,8 +37,8 @@ from coldstream.cli.ranges import (
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import StreamArgument
 from coldstream.cli.workflow import WorkflowsOption
+from coldstream.deployment import execution_name
 from coldstream.errors import InvalidInputError
-from coldstream.names import execution_name
 from coldstream.ports import Workflows
 
 if TYPE_CHECKING:

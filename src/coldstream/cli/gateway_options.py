@@ -12,8 +12,8 @@ import typer
 
 from coldstream.cli.agent_options import LogFormat
 from coldstream.cli.options import size_option
+from coldstream.deployment import ENV_MANAGEMENT_URI, ENV_STREAM_URI
 from coldstream.errors import InvalidInputError
-from coldstream.names import ENV_MANAGEMENT_URI, ENV_STREAM_URI
 from coldstream.read_policy import ReadPolicy
 
 if TYPE_CHECKING:

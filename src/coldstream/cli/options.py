@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from coldstream.cli.connect import Remote, connect
+from coldstream.deployment import ENV_BRANCHING, ENV_BUCKET, ENV_PREFIX, ENV_TABLE
 from coldstream.errors import InvalidInputError
-from coldstream.names import DEFAULT_PREFIX, ENV_BRANCHING, ENV_BUCKET, ENV_PREFIX, ENV_TABLE
+from coldstream.names import DEFAULT_PREFIX
 from coldstream.quantities import parse_duration, parse_size
 
 if TYPE_CHECKING:

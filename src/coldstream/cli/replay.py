@@ -16,13 +16,13 @@ from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
 from coldstream.cli.ranges import FromOption, UntilOption, read_of
 from coldstream.cli.resolve import StreamArgument
+from coldstream.deployment import ENV_REPLAY_TO
 from coldstream.errors import (
     CorruptDataError,
     InvalidInputError,
     NotFoundError,
     PermissionDeniedError,
 )
-from coldstream.names import ENV_REPLAY_TO
 from coldstream.remote.resolve import item_of
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from coldstream.cli.exit_codes import BY_KIND, ExitCode
 from coldstream.cli.options import JsonOption
 from coldstream.cli.output import many, note, plain, print_json, print_section, print_table, yes_no
 from coldstream.cli.report import ConfigurationError
+from coldstream.deployment import ENV_WORKFLOWS, OUTPUT_WORKFLOWS, execution_name
 from coldstream.errors import ColdstreamError, ConflictError, NotFoundError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.names import ENV_WORKFLOWS, OUTPUT_WORKFLOWS, execution_name
 from coldstream.ports import Execution, ExecutionStatus, Workflows
 
 WorkflowsOption = Annotated[

@@ -25,17 +25,16 @@ from difflib import get_close_matches
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from coldstream.adapters.place import Place
-from coldstream.errors import InvalidInputError
-from coldstream.names import (
-    DEFAULT_PREFIX,
+from coldstream.deployment import (
     ENV_BUCKET,
     ENV_DATABASE,
     ENV_PREFIX,
     ENV_TABLE,
     ENV_WAREHOUSE,
     METRIC_SERVICE,
-    check_prefix,
 )
+from coldstream.errors import InvalidInputError
+from coldstream.names import DEFAULT_PREFIX, check_prefix
 from coldstream.plans.name_pattern import problem
 
 T = TypeVar("T")

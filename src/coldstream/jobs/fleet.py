@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.place import Place, Remote
 from coldstream.errors import ColdstreamError, PermissionDeniedError, UnavailableError
 from coldstream.jobs.fleet_streams import Total, gather, stream_rows
@@ -316,12 +316,12 @@ def _tell(
             *map(str, damaged),
         ],
     }
-    report.count(names.METRIC_STREAMS, len(items))
-    report.count(names.METRIC_STREAM_BYTES, size, MetricUnit.BYTES)
-    report.count(names.METRIC_HOLES, total("holes"))
-    report.count(names.METRIC_HOLE_OFFSETS, total("hole_offsets"))
-    report.count(names.METRIC_STREAMS_FAILED, len(failed) + len(damaged))
+    report.count(deployment.METRIC_STREAMS, len(items))
+    report.count(deployment.METRIC_STREAM_BYTES, size, MetricUnit.BYTES)
+    report.count(deployment.METRIC_HOLES, total("holes"))
+    report.count(deployment.METRIC_HOLE_OFFSETS, total("hole_offsets"))
+    report.count(deployment.METRIC_STREAMS_FAILED, len(failed) + len(damaged))
     if settings.objects:
         report.facts |= {name: total(name) for name in ("objects", "orphans", "orphan_bytes")}
-        report.count(names.METRIC_ORPHAN_OBJECTS, total("orphans"))
-        report.count(names.METRIC_ORPHAN_BYTES, total("orphan_bytes"), MetricUnit.BYTES)
+        report.count(deployment.METRIC_ORPHAN_OBJECTS, total("orphans"))
+        report.count(deployment.METRIC_ORPHAN_BYTES, total("orphan_bytes"), MetricUnit.BYTES)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.place import Place, Remote
 from coldstream.errors import ColdstreamError, PermissionDeniedError, UnavailableError
 from coldstream.jobs.profile_count import Counted, count_chunks
@@ -328,4 +328,4 @@ def write(
         "sampled_bytes": sum(streams.column("sampled_bytes").to_pylist()),
         "failed": [f"{row['stream']}: {row['error']}" for row in failed],
     }
-    report.count(names.METRIC_STREAMS_FAILED, len(failed))
+    report.count(deployment.METRIC_STREAMS_FAILED, len(failed))

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from coldstream import errors, names
+from coldstream import deployment, errors
 from coldstream.errors import ColdstreamError
 from coldstream.ports import Metric, MetricSink, MetricUnit
 
@@ -60,7 +60,7 @@ class JobReport:
     ) -> None:
         """Add a metric: once for the alarm on all jobs, and once for this job by its name."""
         self.metrics.append(Metric(name, value, unit, tuple(sorted(dimensions.items()))))
-        named = {names.METRIC_DIMENSION_JOB: self.job, **dimensions}
+        named = {deployment.METRIC_DIMENSION_JOB: self.job, **dimensions}
         self.metrics.append(Metric(name, value, unit, tuple(sorted(named.items()))))
 
 
@@ -92,7 +92,7 @@ def reporting(
     error: BaseException | None = None
     try:
         yield report
-        report.count(names.METRIC_JOB_SECONDS, clock() - started, MetricUnit.SECONDS)
+        report.count(deployment.METRIC_JOB_SECONDS, clock() - started, MetricUnit.SECONDS)
         sink.put(report.metrics)
     except BaseException as exc:  # whatever it is, Ctrl-C among them, the line has to say so
         error = raised_by_worker(exc) or exc

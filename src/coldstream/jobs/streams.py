@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.jobs.report import JobReport
 from coldstream.manifest.catalog import CatalogItem
@@ -95,5 +95,5 @@ def lost(
     matches = name_pattern.compiled(pattern or ".*").fullmatch
     found = [stream for stream in lost_streams(tier, known) if matches(stream)]
     report.facts["streams_without_item"] = found[:_NAMED]
-    report.count(names.METRIC_STREAMS_WITHOUT_ITEM, len(found))
+    report.count(deployment.METRIC_STREAMS_WITHOUT_ITEM, len(found))
     return found

@@ -169,7 +169,7 @@ class Metric:
     """One value of a metric, now.
 
     Attributes:
-        name: one of names.METRIC_*.
+        name: one of deployment.METRIC_*.
         value: finite.
         unit: of the value.
         dimensions: (name, value) pairs; each combination is a metric of its own.

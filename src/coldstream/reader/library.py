@@ -20,9 +20,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coldstream.deployment import ENV_BUCKET, ENV_PREFIX, ENV_TABLE
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import StreamState
-from coldstream.names import DEFAULT_PREFIX, ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
+from coldstream.names import DEFAULT_PREFIX, check_prefix
 from coldstream.osiris.bloom import FilterMatcher
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_entries

@@ -17,8 +17,9 @@ from typing import TypeVar
 
 from coldstream.adapters.place import Place
 from coldstream.bodies.steps import MAX_BODY_BYTES, NO_STEPS, BodySteps, BodyType
+from coldstream.deployment import ENV_BUCKET, ENV_PREFIX, ENV_TABLE
 from coldstream.errors import InvalidInputError
-from coldstream.names import DEFAULT_PREFIX, ENV_BUCKET, ENV_PREFIX, ENV_TABLE, check_prefix
+from coldstream.names import DEFAULT_PREFIX, check_prefix
 from coldstream.osiris.body import BodyFormat, parse_body_format
 from coldstream.quantities import SIZES, parse_size
 from coldstream.reader.spec import First, Offset, OffsetSpec, parse_spec

@@ -480,6 +480,36 @@ def test_a_broker_that_hangs_keeps_one_stream_waiting_and_not_each_after_the_oth
     assert scene.broker.asked == 1
 
 
+def test_a_broker_that_does_not_say_where_writers_are_keeps_one_stream_waiting_and_not_each(
+    scene: Scene,
+) -> None:
+    """3.10.8 is silent about them for as long as it waits for a node that has frozen."""
+    streams = [f"__orders{number}_1795444148462839326" for number in range(60)]
+    asked: list[float] = []
+
+    class Silent(Scripted):
+        def leads(self, vhost: str, queue: str) -> bool | None:
+            asked.append(scene.now)
+            scene.now, self.number = scene.now + 10, self.number + 1
+            raise UnavailableError("the broker at x does not answer METADATA")
+
+    broker = scene.broker = scene.gate.broker = Silent()
+    broker.queues[:] = [StreamQueue("/", f"orders{number}") for number in range(60)]
+    scene.gate = Gate(scene.data_dir, broker, clock=lambda: scene.now)
+    for name, queue in zip(streams, broker.queues, strict=True):
+        scene.delivers(scene.write(10, name), 0, queue)
+    began = scene.now
+
+    for _ in range(2):
+        scene.look(*streams)
+
+    assert scene.now - began < 30
+    assert len(asked) == 1
+    assert [scene.gate.limit(each) for each in streams] == [10] * 60
+    scene.look(*streams, after=60)
+    assert len(asked) == 2
+
+
 def test_a_broker_that_does_not_let_the_user_in_is_not_tried_for_every_stream(
     scene: Scene,
 ) -> None:

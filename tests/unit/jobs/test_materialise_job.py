@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.place import Place
 from coldstream.errors import ErrorKind, InternalError, InvalidInputError, UnavailableError
 from coldstream.jobs.arguments import Given, parse
@@ -119,7 +119,7 @@ def test_what_a_deleted_stream_takes_along_is_told_and_counted(
     whole.add(done)
     job._count(report, "db.t", whole)
     assert whole.deleted == {"b": [[30, 50]]}
-    assert any(m.name == names.METRIC_OFFSETS_LOST and m.value == 20 for m in report.metrics)
+    assert any(m.name == deployment.METRIC_OFFSETS_LOST and m.value == 20 for m in report.metrics)
 
 
 @pytest.mark.parametrize("window", [(2**63 - 10, 2**63 + 5), (2**63 + 1, 2**63 + 5)])

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.errors import InvalidInputError
 from coldstream.reader.spec import First, Offset, Timestamp
 from coldstream.spark.options import AsOf, Options, Rows, parse_options, refuse_for
 from coldstream.spark.plan import Sizes
 
-ENVIRONMENT = {names.ENV_BUCKET: "b", names.ENV_TABLE: "t", names.ENV_PREFIX: "mine/"}
+ENVIRONMENT = {
+    deployment.ENV_BUCKET: "b",
+    deployment.ENV_TABLE: "t",
+    deployment.ENV_PREFIX: "mine/",
+}
 
 
 def parse(**given: str) -> Options:

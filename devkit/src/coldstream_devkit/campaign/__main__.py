@@ -19,8 +19,8 @@ from typing import Any
 
 from coldstream.adapters.place import Remote
 from coldstream.cli.connect import connect
+from coldstream.deployment import ENV_BUCKET, ENV_PREFIX, ENV_TABLE
 from coldstream.errors import ColdstreamError
-from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE
 from coldstream_devkit.broker_cluster import Cluster
 from coldstream_devkit.broker_release import NEWER, SYSTEM, Release
 from coldstream_devkit.campaign.acts import Acts, known

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.agent.committed import CommittedFile
 from coldstream.agent.progress import Progress as StreamProgress
 from coldstream.agent.run import Agent
@@ -249,14 +249,14 @@ def demo() -> int:
         json.dumps({e.stream: {"vhost": "/", "queue": e.queue.split(" ")[0]} for e in expected})
     )
     context = connect(
-        bucket=os.environ[names.ENV_BUCKET],
-        table=os.environ[names.ENV_TABLE],
-        prefix=os.environ[names.ENV_PREFIX],
+        bucket=os.environ[deployment.ENV_BUCKET],
+        table=os.environ[deployment.ENV_TABLE],
+        prefix=os.environ[deployment.ENV_PREFIX],
     ).context()
     step("running the agent over them, once")
     agent = Agent(
         context=context,
-        function=claim_function(os.environ[names.ENV_CLAIM_FUNCTION]),
+        function=claim_function(os.environ[deployment.ENV_CLAIM_FUNCTION]),
         data_dir=data_dir,
         committed=CommittedFile(offsets),
         settings=AgentSettings(once=True),
@@ -302,8 +302,8 @@ def demo() -> int:
     jobs, did = JobsDemo(
         {e.stream: e.messages for e in expected},
         next(e.queue for e in expected if e.stream.startswith("__demo_big")).split(" ")[0],
-        warehouse=os.environ[names.ENV_WAREHOUSE],
-        database=os.environ[names.ENV_DATABASE],
+        warehouse=os.environ[deployment.ENV_WAREHOUSE],
+        database=os.environ[deployment.ENV_DATABASE],
         step=step,
     ).run()
     good = good and did

@@ -18,7 +18,7 @@ import boto3
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.place import Place
 from coldstream.jobs.materialise.open_tables import glue_catalog
 
@@ -85,7 +85,7 @@ class JobsDemo:
 
     def _start(self, job: str, **arguments: str) -> _Run:
         started = self._glue.start_job_run(
-            JobName=f"{names.STACK_NAME}-{job}",
+            JobName=f"{deployment.STACK_NAME}-{job}",
             Arguments={f"--{name.replace('_', '-')}": value for name, value in arguments.items()},
         )
         return _Run(job, started["JobRunId"])
@@ -93,7 +93,7 @@ class JobsDemo:
     def _ended(self, run: _Run) -> tuple[str, dict[str, Any]]:
         """How a run ended, and the last line that it said."""
         deadline = time.monotonic() + _LONGEST_WAIT
-        name = f"{names.STACK_NAME}-{run.job}"
+        name = f"{deployment.STACK_NAME}-{run.job}"
         while True:
             found = self._glue.get_job_run(JobName=name, RunId=run.run_id)["JobRun"]
             if found["JobRunState"] in _OVER:
@@ -105,7 +105,7 @@ class JobsDemo:
             # A run that died early has no log stream.
             return found["JobRunState"], {"error": message}
         events = self._logs.get_log_events(
-            logGroupName=f"/aws-glue/jobs/{names.STACK_NAME}/output", logStreamName=run.run_id
+            logGroupName=f"/aws-glue/jobs/{deployment.STACK_NAME}/output", logStreamName=run.run_id
         )["events"]
         lines = [each["message"] for each in events if each["message"].startswith("{")]
         said: dict[str, Any] = json.loads(lines[-1]) if lines else {}

@@ -21,7 +21,7 @@ import boto3
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from coldstream import names
+from coldstream import deployment, names
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
 from coldstream.agent.committed import CommittedFile
@@ -80,12 +80,12 @@ class WorkflowsDemo:
         self._directory = work / "small" / self._stream
         self._policies = DynamoPolicies(
             client=boto3.client("dynamodb"),
-            table=os.environ[names.ENV_TABLE],
+            table=os.environ[deployment.ENV_TABLE],
             prefix=context.prefix,
         )
         self._workflows = StepFunctionsWorkflows(
             client=boto3.client("stepfunctions"),
-            arn_prefix=os.environ[names.ENV_WORKFLOWS],
+            arn_prefix=os.environ[deployment.ENV_WORKFLOWS],
         )
         self._bodies: list[tuple[int, str]] = []  # first offset and sha256 of each chunk
 
@@ -119,7 +119,7 @@ class WorkflowsDemo:
         offsets.write_text(json.dumps({self._stream: "all"}))
         agent = Agent(
             context=self._context,
-            function=claim_function(os.environ[names.ENV_CLAIM_FUNCTION]),
+            function=claim_function(os.environ[deployment.ENV_CLAIM_FUNCTION]),
             data_dir=self._directory.parent,
             committed=CommittedFile(offsets),
             settings=AgentSettings(once=True, target_size=_FRAGMENT),
@@ -212,7 +212,7 @@ class WorkflowsDemo:
 
     def _machine(self, workflow: str) -> None:
         """Run a machine on the stream, to its end."""
-        name = names.execution_name(workflow, self._stream, f"demo-{secrets.token_hex(4)}")
+        name = deployment.execution_name(workflow, self._stream, f"demo-{secrets.token_hex(4)}")
         self._workflows.start(workflow, name, {"work": [{"stream": self._stream}]})
         self._until(
             lambda: self._workflows.describe(workflow, name).status is not ExecutionStatus.RUNNING,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.errors import InternalError, InvalidInputError, NotFoundError
 from coldstream_devkit.local import process
 from coldstream_devkit.local.deploy import Deployment, deploy
@@ -22,15 +22,15 @@ DEFAULT_PORT = 4566
 DEFAULT_STATE_DIR = ".local"
 
 _VARIABLES = {
-    names.ENV_BUCKET: names.OUTPUT_BUCKET,
-    names.ENV_TABLE: names.OUTPUT_TABLE,
-    names.ENV_PREFIX: names.OUTPUT_PREFIX,
-    names.ENV_QUEUE_URL: names.OUTPUT_QUEUE_URL,
-    names.ENV_CLAIM_FUNCTION: names.OUTPUT_CLAIM_FUNCTION,
-    names.ENV_WORKFLOWS: names.OUTPUT_WORKFLOWS,
-    names.ENV_UNDELETE_SECONDS: names.OUTPUT_UNDELETE_SECONDS,
-    names.ENV_WAREHOUSE: names.OUTPUT_WAREHOUSE,
-    names.ENV_DATABASE: names.OUTPUT_DATABASE,
+    deployment.ENV_BUCKET: deployment.OUTPUT_BUCKET,
+    deployment.ENV_TABLE: deployment.OUTPUT_TABLE,
+    deployment.ENV_PREFIX: deployment.OUTPUT_PREFIX,
+    deployment.ENV_QUEUE_URL: deployment.OUTPUT_QUEUE_URL,
+    deployment.ENV_CLAIM_FUNCTION: deployment.OUTPUT_CLAIM_FUNCTION,
+    deployment.ENV_WORKFLOWS: deployment.OUTPUT_WORKFLOWS,
+    deployment.ENV_UNDELETE_SECONDS: deployment.OUTPUT_UNDELETE_SECONDS,
+    deployment.ENV_WAREHOUSE: deployment.OUTPUT_WAREHOUSE,
+    deployment.ENV_DATABASE: deployment.OUTPUT_DATABASE,
 }
 
 
@@ -40,7 +40,7 @@ class LocalAws:
 
     Attributes:
         server: the process.
-        outputs: of the stack, by key (names.OUTPUT_*).
+        outputs: of the stack, by key (deployment.OUTPUT_*).
         started: whether this call started the server.
         change: what this call did to the stack: "created", "updated" or "unchanged".
     """
@@ -155,7 +155,7 @@ def deploy_app(
         progress: told what happens, a line at a time.
     """
     assembly = synth(root, context=context, progress=progress)
-    stack = (context or {}).get("coldstream:stack-name", names.STACK_NAME)
+    stack = (context or {}).get("coldstream:stack-name", deployment.STACK_NAME)
     return deploy(server, assembly, stack, progress=progress)
 
 

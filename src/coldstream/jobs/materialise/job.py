@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.place import Place, connect
 from coldstream.errors import ColdstreamError, InvalidInputError, NotFoundError
 from coldstream.jobs.arguments import (
@@ -178,11 +178,13 @@ def _report_lag(report: JobReport, tables: dict[str, Any]) -> None:
     times = [each["oldest_last_ms"] for each in tables.values() if each.get("oldest_last_ms")]
     if times:
         lag = time.time() - min(times) / 1000
-        report.count(names.METRIC_MATERIALISE_LAG, max(0.0, lag), MetricUnit.SECONDS)
+        report.count(deployment.METRIC_MATERIALISE_LAG, max(0.0, lag), MetricUnit.SECONDS)
 
 
 def _count(report: JobReport, table: str, done: TableReport) -> None:
-    report.count(names.METRIC_ROWS_MATERIALISED, done.rows, table=table)
-    report.count(names.METRIC_DEAD_LETTER_ROWS, done.dead_letters, table=table)
-    report.count(names.METRIC_OFFSETS_LOST, done.lost_offsets, table=table)
-    report.count(names.METRIC_BYTES_MATERIALISED, done.file_bytes, MetricUnit.BYTES, table=table)
+    report.count(deployment.METRIC_ROWS_MATERIALISED, done.rows, table=table)
+    report.count(deployment.METRIC_DEAD_LETTER_ROWS, done.dead_letters, table=table)
+    report.count(deployment.METRIC_OFFSETS_LOST, done.lost_offsets, table=table)
+    report.count(
+        deployment.METRIC_BYTES_MATERIALISED, done.file_bytes, MetricUnit.BYTES, table=table
+    )

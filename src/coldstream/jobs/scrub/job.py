@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from coldstream import names
+from coldstream import deployment
 from coldstream.adapters.place import Place, Remote
 from coldstream.adapters.s3 import S3ObjectStore
 from coldstream.errors import ColdstreamError, InvalidInputError
@@ -181,9 +181,9 @@ def _tell(
         "damaged_items": [str(each) for each in damaged],
         "never_scrubbed": outcome.oldest_ms == 0,
     }
-    report.count(names.METRIC_SCRUB_FINDINGS, len(outcome.bad) + outcome.untold + len(damaged))
-    report.count(names.METRIC_CHUNKS_SCRUBBED, outcome.chunks)
-    report.count(names.METRIC_BYTES_SCRUBBED, outcome.bytes, MetricUnit.BYTES)
+    report.count(deployment.METRIC_SCRUB_FINDINGS, len(outcome.bad) + outcome.untold + len(damaged))
+    report.count(deployment.METRIC_CHUNKS_SCRUBBED, outcome.chunks)
+    report.count(deployment.METRIC_BYTES_SCRUBBED, outcome.bytes, MetricUnit.BYTES)
     if oldest is not None:
         age = max(0, settings.now_ms - oldest) / 1000
-        report.count(names.METRIC_SCRUB_AGE, age, MetricUnit.SECONDS)
+        report.count(deployment.METRIC_SCRUB_AGE, age, MetricUnit.SECONDS)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from coldstream.adapters.place import Remote
 from coldstream.cli.connect import connect
-from coldstream.names import ENV_BUCKET, ENV_PREFIX, ENV_TABLE
+from coldstream.deployment import ENV_BUCKET, ENV_PREFIX, ENV_TABLE
 from coldstream_devkit.campaign.check import Rows, judge, tiered
 from coldstream_devkit.campaign.life import Life
 
