@@ -60,6 +60,8 @@ _SILENT_MOST = 10.0
 _SETTLED_SECONDS = 30.0
 #: Who the writer is, is asked again with a proof, but not more often.
 _ROLE_SECONDS = 10.0
+#: Nor at all for so long where the broker was silent about one: 3.10.8 waits for frozen nodes.
+_ROLES_PAUSE = 20.0
 #: Where another node uploads, what is committed here is asked for no more often.
 _STANDBY_SECONDS = 5.0
 
@@ -119,6 +121,7 @@ class Gate:
     _silent_until: float = float("-inf")  # the broker did not answer, and why
     _silence: str = ""
     _silences: int = 0  # in a row
+    _roles_from: float = float("-inf")  # when it is asked again who writes
     _lock: Lock = field(default_factory=Lock)  # of what is known
     _asking: Lock = field(default_factory=Lock)  # of the broker, which one thread has at a time
 
@@ -321,8 +324,12 @@ class Gate:
         """Whether the writer is here, and when that was asked; what nobody can say stays."""
         if now - proof.role_at < _ROLE_SECONDS and proof.generation == self.broker.generation():
             return proof.writer, proof.role_at
+        if self.clock() < self._roles_from:
+            return proof.writer, proof.role_at
         try:
             leads = self.broker.leads(queue.vhost, queue.queue)
+        except UnavailableError:
+            leads, self._roles_from = None, self.clock() + _ROLES_PAUSE
         except ColdstreamError:
             leads = None
         return proof.writer if leads is None else leads, now

@@ -506,6 +506,9 @@ def test_a_broker_that_does_not_say_where_writers_are_keeps_one_stream_waiting_a
     assert scene.now - began < 30
     assert len(asked) == 1
     assert [scene.gate.limit(each) for each in streams] == [10] * 60
+    log = StreamLog(scene.data_dir / streams[1])
+    append_chunks(log.directory, [build_chunk(10, 1, 1_790_000_002_000, [b"x"] * 4)])
+    scene.delivers(log, 10, broker.queues[1])
     scene.look(*streams, after=60)
     assert len(asked) == 2
 
