@@ -138,13 +138,17 @@ def retires_hard(scene: Scene) -> bool:
 
 
 def member_is_replaced(scene: Scene) -> bool:
-    """A member is made anew from nothing, and copies what the writer still has."""
+    """A member is made anew from nothing, and copies what the writer still has.
+
+    Perhaps a policy has changed the size of segments, and its files begin where others do not.
+    """
     cluster, replica = _busy(scene)
     writer = cluster.writer
     if writer is None or replica is writer or not replica.up:
         return False
     replica.begin_anew(writer.begin)
     replica.committed, replica.joined, replica.epoch = 0, False, 0
+    replica.segment_chunks = 1 + scene.choices.below(2 * cluster.segment_chunks)
     replica.reachable_since = scene.scheduler.now
     scene.buckets["member replaced"] += 1
     scene.scheduler.say(f"{replica.name} begins from nothing at {writer.begin}")

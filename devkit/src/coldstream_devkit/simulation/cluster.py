@@ -122,6 +122,7 @@ class Replica:
         cut_off: whether it can reach nobody.
         reachable_since: when it last became reachable again, ms.
         ends: how often it has ended.
+        segment_chunks: in a full segment of its own; None for as many as the cluster says.
     """
 
     name: str
@@ -136,6 +137,7 @@ class Replica:
     cut_off: bool = False
     reachable_since: int = -1
     ends: int = 0
+    segment_chunks: int | None = None
 
     @property
     def tail(self) -> int:
@@ -270,7 +272,7 @@ class Cluster:
         data = build_chunk(first, writer.epoch, timestamp, messages)
         chunk = SimChunk(first, first + records, writer.epoch, timestamp, data, writer.last_chunk)
         self.written[chunk.identity] = chunk
-        writer.append(chunk, most=self.segment_chunks)
+        writer.append(chunk, most=writer.segment_chunks or self.segment_chunks)
         self._count(writer)
         return chunk
 
@@ -299,7 +301,7 @@ class Cluster:
             chunk = writer.chunk_at(replica.tail)
             if chunk is None:
                 break
-            replica.append(chunk, most=self.segment_chunks)
+            replica.append(chunk, most=replica.segment_chunks or self.segment_chunks)
             news = True
         self._count(writer)
         return news
