@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ import pytest
 
 from coldstream.broker.frames import Key, OffsetType, subscribe
 from coldstream.gateway import connection
-from coldstream.gateway.outbox import HIGH_WATER
+from coldstream.gateway.outbox import HIGH_WATER, _ToSocket
 from coldstream.manifest.catalog import QueueName
 from tests.support.gateway import Gateway
 from tests.support.raw_client import RawClient
@@ -61,6 +62,26 @@ def test_many_subscriptions_put_no_more_than_one_chunk_behind_a_full_socket(
             answered += key == 0x8000 | Key.SUBSCRIBE
             delivered += key == Key.DELIVER
     assert max(waiting) <= HIGH_WATER + SIZE + 100
+
+
+def test_what_waits_behind_a_socket_that_takes_nothing_is_copied_after_a_while(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled = threading.Event()
+    settle = _ToSocket.settle
+
+    def watched(self: Any) -> None:
+        settle(self)
+        settled.set()
+
+    monkeypatch.setattr(_ToSocket, "settle", watched)
+    chunks = [chunk(n, bytes([n]) * SIZE) for n in range(SUBSCRIPTIONS)]
+    gateway.tier.add("__big_1", [chunks], name=QueueName("test", "/", "big"))
+    with RawClient(gateway.port).log_in() as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+        assert client.subscribe("big", credit=SUBSCRIPTIONS) == 1
+        assert settled.wait(60)
+        assert [client.chunk() for _ in chunks] == chunks
 
 
 def test_subscriptions_beyond_the_limit_are_refused(gateway: Gateway) -> None:

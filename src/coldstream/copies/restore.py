@@ -168,6 +168,7 @@ def restore(
         if place.final.exists():  # it was killed after the last step but one
             there = written(place.final)
         else:
+            place.files.mkdir(exist_ok=True)  # an earlier run may not have come so far
             remove_unfinished(place.files)
             there = written(place.files)
             _check_last(reader, there)

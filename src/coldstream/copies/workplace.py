@@ -7,6 +7,7 @@ is moved to DIR/<stream> in one step, and the rest goes.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,8 @@ from coldstream.errors import ConflictError, InvalidInputError
 
 _STATE, _VERSION = "state.json", 1
 _MAX_STATE = 2**20
+#: What file systems take.
+_MAX_NAME = 255
 
 
 class ForeignFilesError(InvalidInputError):
@@ -41,7 +44,7 @@ class Workplace:
 
     def __init__(self, directory: Path, stream: str) -> None:
         self._directory = directory
-        self._work = directory / f".restore.{stream}"
+        self._work = directory / _work_name(stream)
         self._state = self._work / _STATE
         self.final = directory / stream
         self.files = self._work / stream
@@ -99,9 +102,8 @@ class Workplace:
         raise ForeignFilesError("it is not what a restore writes down", key=str(self._state))
 
     def begin(self, state: Mapping[str, Any]) -> None:
-        """Write down what is meant, and make room for it."""
+        """Write down what is meant."""
         write_state(self._state, {"version": _VERSION, **state})
-        self.files.mkdir(exist_ok=True)
 
     def publish(self) -> None:
         """Give the files their place; nothing is left of the work."""
@@ -110,6 +112,14 @@ class Workplace:
             self.files.rename(self.final)
             sync_directory(self._directory)
         self._state.unlink()
+
+
+def _work_name(stream: str) -> str:
+    """The name of a stream's place of work; a broker's directory may have the longest name."""
+    name = f".restore.{stream}"
+    return (
+        name if len(name) <= _MAX_NAME else f".restore.{hashlib.sha256(name.encode()).hexdigest()}"
+    )
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:

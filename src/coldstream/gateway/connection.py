@@ -332,6 +332,7 @@ class Connection:
                 async with asyncio.timeout(seconds):
                     await self._outbox.room()
             except TimeoutError:
+                self._outbox.settle()
                 return False
         self._untaken = 0
         return True

@@ -44,6 +44,10 @@ class Outbox(Protocol):
         """
         ...
 
+    def settle(self) -> None:
+        """Copy what waits: a view keeps all that was fetched with it, and may wait for long."""
+        ...
+
     async def close(self) -> None:
         """Hang up; what waits is sent if it is taken in a second."""
         ...
@@ -78,6 +82,9 @@ class _ThroughTransport:
             await asyncio.sleep(0)
             await self._writer.drain()
 
+    def settle(self) -> None:
+        """It has been encrypted, and so copied, already."""
+
     async def close(self) -> None:
         await hang_up(self._writer, _CLOSE_SECONDS)
 
@@ -91,6 +98,7 @@ class _ToSocket:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[memoryview] = deque()
         self._size = 0
+        self._settled = False
         self._soon: asyncio.Handle | None = None
         self._watched = False
         self._emptier = asyncio.Event()
@@ -103,6 +111,7 @@ class _ToSocket:
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
         if self._error is not None:
             return
+        self._settled = False
         for part in parts:
             self._waiting.append(memoryview(part))
             self._size += len(part)
@@ -119,6 +128,11 @@ class _ToSocket:
             await self._emptier.wait()
         if self._error is not None:
             raise ConnectionResetError("the client is gone") from self._error
+
+    def settle(self) -> None:
+        if not self._settled:
+            self._waiting = deque([memoryview(b"".join(self._waiting))] if self._size else ())
+            self._settled = True
 
     async def close(self) -> None:
         try:

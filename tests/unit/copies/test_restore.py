@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,6 +131,45 @@ def test_a_restore_that_was_killed_before_its_last_step_is_finished(tmp_path: Pa
 
     assert (done.first_offset, done.next_offset, done.segments) == (0, 2000, 3)
     assert not work.exists()
+
+
+def test_a_restore_that_was_killed_before_it_made_room_for_files_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it meant was written down; each further run failed for want of the directory."""
+    tier = Tier()
+    stream = tier.add_fixture("plain-3.10.8")
+    mkdir = Path.mkdir
+
+    def killed(path: Path, *given: Any, **more: Any) -> None:
+        if path.name == stream:
+            raise KilledError
+        mkdir(path, *given, **more)
+
+    with monkeypatch.context() as context:
+        context.setattr(Path, "mkdir", killed)
+        with pytest.raises(KilledError):
+            restored(tier.reader(stream), tmp_path)
+    assert (tmp_path / f".restore.{stream}" / "state.json").exists()
+
+    assert restored(tier.reader(stream), tmp_path).next_offset == 2000
+    assert files(tmp_path / stream) == files(DATA / "plain-3.10.8")
+
+
+def test_streams_with_the_longest_names_are_restored_beside_one_another(tmp_path: Path) -> None:
+    tier = Tier()
+    names = ["a" * 254 + end for end in "bc"]
+    for stream in names:
+        tier.add(stream, [[chunk(0, stream.encode())]])
+        with pytest.raises(KilledError):
+            restored(tier.reader(stream), tmp_path, tell=killed_after(0))
+
+    for stream in names:
+        restored(tier.reader(stream), tmp_path)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    for stream in names:
+        assert stream.encode() in (tmp_path / stream / f"{0:020d}.segment").read_bytes()
 
 
 @pytest.mark.parametrize("end", [1300, 1999])

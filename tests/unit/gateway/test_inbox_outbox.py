@@ -6,6 +6,7 @@ import asyncio
 import random
 import socket
 import struct
+import weakref
 
 import pytest
 
@@ -64,6 +65,40 @@ def test_every_byte_goes_out_in_order_whatever_the_socket_takes(seed: int) -> No
 
     assert asyncio.run(run()) <= HIGH_WATER + 3 * 300_000
     assert bytes(taken) == b"".join(parts)
+
+
+class Fetched(bytearray):
+    """Bytes of which it can be seen when they go."""
+
+
+def test_what_waits_for_a_client_that_stands_still_keeps_nothing_of_what_was_fetched_with_it() -> (
+    None
+):
+    """The few bytes that it was to get held ranges of 4 MiB, which no budget counted any more."""
+
+    async def run() -> bytes:
+        here, there = socket.socketpair()
+        reader, other = await asyncio.open_connection(sock=there)
+        _, writer = await asyncio.open_connection(sock=here)
+        outbox = outbox_of(writer)
+        fetched = Fetched(bytes(range(256)) * 2**15)
+        watched = weakref.ref(fetched)
+        for at in range(0, 2**22, 2**20):
+            outbox.write([memoryview(fetched)[at : at + 2**20]])
+        del fetched
+        assert outbox.size
+        assert watched() is not None
+
+        outbox.settle()
+
+        assert watched() is None
+        outbox.write([b"end"])
+        taken = await reader.readexactly(2**22 + 3)
+        await outbox.close()
+        other.close()
+        return taken
+
+    assert asyncio.run(run()) == bytes(range(256)) * 2**14 + b"end"
 
 
 def test_who_waits_for_room_is_told_that_the_client_is_gone() -> None:
