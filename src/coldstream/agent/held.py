@@ -238,7 +238,7 @@ class Held:
             self._bound(held, there)
 
     def keep_new(self, directory: Path) -> None:
-        """Hold what has come to a stream, too; nothing goes but what is above the budget.
+        """Hold what has come to a stream, too; nothing goes but what was cut off or is too much.
 
         While its look waits: retention may take what has come, and what comes next.
         """
@@ -255,6 +255,10 @@ class Held:
             self._idle.pop(directory.name, None)
             self.lacking -= held.lacking
             held.lacking = 0
+            begin = _begin(there)
+            if begin is not None:  # above it, what is not there was cut off
+                gone = [name for name in held.files if name not in there]
+                self._drop(held, [name for name in gone if int(name[:_DIGITS]) > begin])
             oldest = min(_numbers(held.files), default=-1)
             whole = not stamp.fresh
             for first in sorted(_numbers(there)):

@@ -208,6 +208,23 @@ def test_a_segment_made_anew_is_not_read_by_the_index_of_another(log: StreamLog)
     assert first not in log.segments()
 
 
+def test_a_tail_that_was_cut_off_while_nobody_looked_is_gone_once_the_stream_is_deleted(
+    log: StreamLog,
+) -> None:
+    """What was written in its place is in fewer segments, and all of it is committed."""
+    held, (*_, first, second, last) = keep(log), log.segments()
+    for each in (first, second, last):
+        log.index_path(each).unlink()
+        log.segment_path(each).unlink()
+    write_stream(log.directory, messages=40, chunk_messages=2, start_offset=first, epochs=((2, 0),))
+
+    held.keep_new(log.directory)
+    shutil.rmtree(log.directory)
+
+    assert log.segments()[-1] == first
+    assert {each.epoch for each in log.chunks_between(first, _END, committed=_END)} == {2}
+
+
 @dataclass
 class Flaky:
     """Files of which one cannot be opened."""
