@@ -274,7 +274,7 @@ class Held:
             self._bound(held, there)
 
     def begin(self, directory: Path, segments: Sequence[int], position: int) -> int:
-        """Where a log goes on from `position`: above it if what lay there was removed, and not held.
+        """Where a log goes on from `position`: above it if what lay there was removed and not held.
 
         Too many files were open, or it came and went between two looks. Where the broker has not
         removed what lies before it, a segment that is missing is damage.
