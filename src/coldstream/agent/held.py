@@ -182,9 +182,10 @@ class Held:
                 last = _record(index.file, -1)
                 if last is None:
                     continue  # it has no chunk
-                if int(last["offset"]) >= above or not (
+                counts = int(last["offset"]) < above and (
                     index.proved >= above or self._goes_on(directory, last, above)
-                ):
+                )
+                if not counts:
                     continue  # a tail that was cut off may lie above what was committed
             yield from (name for name in names if name in removed)
             above = first
