@@ -4,9 +4,10 @@ Local retention unlinks the oldest segment at a roll, and a deletion unlinks all
 are uploaded. An open descriptor keeps the bytes, needs no right to write anywhere, and leaves
 nothing behind when the agent dies.
 
-A held file counts only where retention or a deletion took it: below the oldest file that is there,
+A held file counts only where retention or a deletion took it: below the oldest index that is there,
 or if none is. Above, it was the broker that cut off a tail which was never committed. And a file
-that was made anew under the same name is another one: identities are compared at every look.
+that was made anew under the same name is another one: identities are compared at every look. A
+segment whose index is gone is about to go, too: the broker removes an index first.
 
 Between two looks a tail may have been cut off, written anew by another epoch, and removed by
 retention; what is held of it then lies below all that is there, and was never committed. So a held
@@ -18,8 +19,9 @@ member that was made anew begins where its writer's log does, perhaps in the mid
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from bisect import bisect_right
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from errno import EAGAIN
 from pathlib import Path
@@ -51,7 +53,6 @@ class _Handle:
     identity: object
     close: ExitStack
     proved: int  # of the stream: all offsets below it were committed when the file was last there
-    counts: bool | None = None  # once it is removed: whether it was committed
     users: int = 1  # who holds it is one
 
     def leave(self) -> None:
@@ -171,21 +172,20 @@ class Held:
         there: Collection[str],
     ) -> Iterator[str]:
         """Those of the removed files that were committed, from the highest one down."""
-        above = min(_numbers(there), default=None)
+        above = _begin(there)
         for first in sorted(_numbers(removed), reverse=True):
             names = segment_name(first), index_name(first)
             if above is not None:
                 index = held.get(names[1])
                 if index is None:
-                    return
+                    continue  # nobody knows what it had
                 last = _record(index.file, -1)
                 if last is None:
                     continue  # it has no chunk
-                if index.counts is None:
-                    index.counts = int(last["offset"]) < above and (
-                        index.proved >= above or self._goes_on(directory, last, above)
-                    )
-                if not index.counts:
+                counts = int(last["offset"]) < above and (
+                    index.proved >= above or self._goes_on(directory, last, above)
+                )
+                if not counts:
                     continue  # a tail that was cut off may lie above what was committed
             yield from (name for name in names if name in removed)
             above = first
@@ -220,7 +220,7 @@ class Held:
             needed = [*needed[: _OF_ONE_STREAM - 1], needed[-1]]
         wanted = [name for each in needed for name in (segment_name(each), index_name(each))]
         try:
-            there = set(self._files.names(directory))
+            there = self._whole(directory)
         except OSError:
             there = set()
         with self._lock:
@@ -239,7 +239,7 @@ class Held:
             self._bound(held, there)
 
     def keep_new(self, directory: Path) -> None:
-        """Hold what has come to a stream, too; nothing goes but what is above the budget.
+        """Hold what has come to a stream, too; nothing goes but what was cut off or is too much.
 
         While its look waits: retention may take what has come, and what comes next.
         """
@@ -248,7 +248,7 @@ class Held:
             with self._lock:
                 if self._held.get(directory.name, _Of()).seen == stamp.directory:
                     return  # files that grow are held already
-            there = set(self._files.names(directory))
+            there = self._whole(directory)
         except OSError:
             return  # the look says why
         with self._lock:
@@ -256,6 +256,10 @@ class Held:
             self._idle.pop(directory.name, None)
             self.lacking -= held.lacking
             held.lacking = 0
+            begin = _begin(there)
+            if begin is not None:  # above it, what is not there was cut off
+                gone = [name for name in held.files if name not in there]
+                self._drop(held, [name for name in gone if int(name[:_DIGITS]) > begin])
             oldest = min(_numbers(held.files), default=-1)
             whole = not stamp.fresh
             for first in sorted(_numbers(there)):
@@ -270,6 +274,38 @@ class Held:
                 self._idle[directory.name] = None
             self._bound(held, there)
 
+    def begin(self, directory: Path, segments: Sequence[int], position: int) -> int:
+        """Where a log goes on from `position`: above it if what lay there was removed and not held.
+
+        Too many files were open, or it came and went between two looks. Where the broker has not
+        removed what lies before it, a segment that is missing is damage.
+
+        Args:
+            directory: of the stream.
+            segments: first offsets of all that are there or held, rising; at least one.
+            position: a chunk begins or began here.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        at = bisect_right(segments, position)
+        if at in (0, len(segments)):
+            return segments[max(0, at - 1)]
+        name = index_name(segments[at - 1])
+        with suppress(FileNotFoundError):
+            self._files.stamp(directory, name)
+            return segments[at - 1]
+        with self.open(directory, name) as index:
+            last = _record(index, -1)
+        gap = segments[at] > position and (last is None or int(last["offset"]) < position)
+        return segments[at] if gap else segments[at - 1]
+
+    def release(self, directory: Path, below: int) -> None:
+        """Hold no segment that begins below this offset: all of them are durable."""
+        with self._lock:
+            held = self._held.get(directory.name, _Of())
+            self._drop(held, [name for name in held.files if int(name[:_DIGITS]) < below])
+
     def doubt(self, directory: Path) -> None:
         """Take nothing of a stream for committed because it was once: an epoch may have begun.
 
@@ -277,7 +313,7 @@ class Held:
         """
         with self._lock:
             for handle in self._held.get(directory.name, _Of()).files.values():
-                handle.proved, handle.counts = 0, None
+                handle.proved = 0
 
     def forget(self, directory: Path) -> None:
         """Hold nothing of a stream any more."""
@@ -293,6 +329,13 @@ class Held:
         for name in list(self._held):
             self.forget(Path(name))
 
+    def _whole(self, directory: Path) -> set[str]:
+        """The names that are there, but of segments without an index, which are about to go."""
+        names = set(self._files.names(directory))
+        lone = {name for name in names if name.endswith(SEGMENT_SUFFIX)}
+        lone -= {name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX for name in names - lone}
+        return names - lone
+
     def _hold(self, held: _Of, directory: Path, name: str, proved: int, *, first: bool) -> None:
         before = held.files.get(name)
         try:
@@ -301,7 +344,7 @@ class Held:
                 before.proved = max(before.proved, proved)
                 return
             if before is not None:
-                self._drop(held, {name})
+                self._drop(held, held.files.keys() & _pair(name))  # neither is of the other's file
             if self._count >= self._most and not (first and self._make_room()):
                 held.lacking += 1
                 return
@@ -360,9 +403,15 @@ def _identity(stamp: Stamp) -> object:
     return stamp.file[0] if isinstance(stamp.file, tuple) else stamp.file
 
 
+def _pair(name: str) -> set[str]:
+    """The names of a segment and its index, of which one is given."""
+    first = int(name[:_DIGITS])
+    return {segment_name(first), index_name(first)}
+
+
 def _below(held: Collection[str], there: Collection[str]) -> list[str]:
     """The held files that lie below all that are there."""
-    first = min(_numbers(there), default=None)
+    first = _begin(there)
     present = set(there)
     return [
         name
@@ -371,7 +420,12 @@ def _below(held: Collection[str], there: Collection[str]) -> list[str]:
     ]
 
 
-def _numbers(names: Collection[str]) -> set[int]:
+def _begin(there: Collection[str]) -> int | None:
+    """First offset of the oldest index that is there; None if there is none."""
+    return min(_numbers(name for name in there if name.endswith(INDEX_SUFFIX)), default=None)
+
+
+def _numbers(names: Iterable[str]) -> set[int]:
     """First offsets of the segments and indexes among files."""
     return {
         int(name[:_DIGITS])

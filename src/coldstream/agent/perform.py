@@ -125,7 +125,7 @@ class Performer:
         """
         match effect:
             case Cut():
-                yield from self._cut(effect, seen, jobs)
+                yield from self._cut(effect, course, seen, jobs)
             case OpenStream(limit):
                 yield self._open(limit, course, seen)
             case Restart(offset):
@@ -156,13 +156,20 @@ class Performer:
             case Compare(epoch, limit):
                 self.strangers.look(epoch, course.next_offset, limit, seen.now)
 
-    def _cut(self, effect: Cut, seen: Seen, jobs: list[Job]) -> Iterator[Event]:
+    def _cut(self, effect: Cut, course: Course, seen: Seen, jobs: list[Job]) -> Iterator[Event]:
         segments, cutter = self.log.segments(), self.cutter
         if not segments:
             return
-        if segments[0] > cutter.position:
+        begin, held = segments[0], None if course.vanished else self.held
+        if held is not None:
+            begin = held.begin(self.log.directory, segments, cutter.position)
+        if begin > cutter.position:
             cutter.remaining = True
-            yield BeginsAbove(segments[0])
+            if held is not None and begin > segments[0]:
+                if not course.level:
+                    return  # what is held below it is not durable yet
+                held.release(self.log.directory, begin)
+            yield BeginsAbove(begin)
             return
         look = Look(
             now=seen.now,

@@ -146,6 +146,85 @@ def test_a_tail_that_was_cut_off_hides_nothing_that_is_held_below_it(log: Stream
     assert log.segments() == [*below, last + 4]
 
 
+def test_a_segment_whose_index_the_broker_has_removed_just_now_is_held_on(log: StreamLog) -> None:
+    """It removes the index first, and may be killed in between."""
+    before = log.chunks_between(0, _END, committed=_END)
+    held, first = keep(log), log.segments()[0]
+    log.index_path(first).unlink()
+
+    assert log.chunks_between(0, _END, committed=_END) == before
+    for hold in (lambda: keep(log), lambda: held.keep_new(log.directory)):
+        hold()
+        log.segment_path(first).unlink(missing_ok=True)
+        assert log.chunks_between(0, _END, committed=_END) == before
+
+
+def test_what_counted_once_counts_no_more_when_what_follows_it_is_written_anew(
+    log: StreamLog,
+) -> None:
+    """A leader alone has removed what it never had committed; then its whole log is cut off."""
+    first, second, *_ = log.segments()
+    keep(log, proved=0)
+    retire(log, 1)
+    assert log.segments()[0] == first
+    shutil.rmtree(log.directory)
+
+    write_stream(
+        log.directory, messages=40, chunk_messages=2, start_offset=second, epochs=((2, 0),)
+    )
+
+    assert log.segments() == [second]
+
+
+def test_a_segment_whose_index_could_not_be_held_hides_nothing_that_is_held_below_it(
+    tmp_path: Path,
+) -> None:
+    files = Flaky(why=PermissionError)
+    log = StreamLog(tmp_path / STREAM, Held(files, budget=2**30, most=100))
+    write_stream(log.directory, messages=40, chunk_messages=2, segment_bytes=5_000)
+    first, second, *more = log.segments()
+    files.bad = log.index_path(second).name
+    keep(log)
+    files.bad = ""
+
+    retire(log, 2)
+
+    assert log.segments() == [first, *more]
+
+
+def test_a_segment_made_anew_is_not_read_by_the_index_of_another(log: StreamLog) -> None:
+    """Its own index is removed at the moment in which the two are looked at."""
+    first, second, *_ = log.segments()
+    held = keep(log)
+    shutil.rmtree(log.directory)
+    more = {"chunk_messages": 2, "segment_bytes": 5_000}
+    write_stream(log.directory, messages=4, start_offset=first, **more)
+    write_stream(log.directory, messages=40, start_offset=second, **more)
+    files = Vanishing(log.index_path(first))
+    held._files = files
+    keep(log)
+    log.segment_path(first).unlink()
+
+    assert first not in log.segments()
+
+
+def test_a_tail_that_was_cut_off_while_nobody_looked_is_gone_once_the_stream_is_deleted(
+    log: StreamLog,
+) -> None:
+    """What was written in its place is in fewer segments, and all of it is committed."""
+    held, (*_, first, second, last) = keep(log), log.segments()
+    for each in (first, second, last):
+        log.index_path(each).unlink()
+        log.segment_path(each).unlink()
+    write_stream(log.directory, messages=40, chunk_messages=2, start_offset=first, epochs=((2, 0),))
+
+    held.keep_new(log.directory)
+    shutil.rmtree(log.directory)
+
+    assert log.segments()[-1] == first
+    assert {each.epoch for each in log.chunks_between(first, _END, committed=_END)} == {2}
+
+
 @dataclass
 class Flaky:
     """Files of which one cannot be opened."""
@@ -163,6 +242,18 @@ class Flaky:
         if name == self.bad:
             raise self.why(name)
         return DISK.open(directory, name)
+
+
+class Vanishing(Flaky):
+    """A file goes after its name was read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def stamp(self, directory: Path, name: str) -> Stamp:
+        self.path.unlink(missing_ok=True)
+        return super().stamp(directory, name)
 
 
 def test_a_file_that_goes_while_it_is_asked_makes_nothing_count_that_was_cut_off(

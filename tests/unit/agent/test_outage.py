@@ -95,6 +95,36 @@ def test_an_outage_makes_no_upload_twice_and_leaves_no_hole(site: Site) -> None:
     assert not any(row.holes for row in run.agent.progress())
 
 
+def test_what_was_not_held_amid_what_was_is_declared_lost_and_the_stream_goes_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more segments than may be held of one stream, the oldest and the newest are."""
+    monkeypatch.setattr("coldstream.agent.held._OF_ONE_STREAM", 4)
+    directory, machine, end = site.data_dir / STREAMS[0], Machine(), 220
+    write_stream(directory, messages=20, chunk_messages=10)
+    rolled: list[int] = []
+
+    def happens(rows: list[Progress]) -> bool:
+        if not rolled and machine.now > outage.begin + 60:
+            more = {"messages": end - 20, "chunk_messages": 10, "segment_bytes": 10_000}
+            rolled.extend(write_stream(directory, start_offset=20, **more).segments)
+        if machine.now > outage.begin + HOURS / 2:
+            for path in sorted(directory.glob("*.segment"))[:-2]:
+                path.with_suffix(".index").unlink()
+                path.unlink()
+        return site.catalog.items[STREAMS[0]].next_offset == end
+
+    outage = Outage(machine, 20.0, 20.0 + HOURS, only="store.put")
+    settings = {"poll_seconds": 15, "rescan_seconds": 30.0, "last_copy": True}
+    run = Run(site, outage, machine=machine, settings=settings, most_looks=4000)
+    run.done = happens  # type: ignore[method-assign]
+    (row,) = run.go()
+
+    assert row.error is None
+    assert row.holes == [(rolled[3], rolled[-2])], "three are held below what is not"
+    assert not any("damaged" in each for each in row.notices)
+
+
 @pytest.mark.parametrize("begin", [0.0, 20.0])
 def test_what_retention_takes_while_the_remote_tier_is_away_is_uploaded_when_it_is_back(
     site: Site, begin: float

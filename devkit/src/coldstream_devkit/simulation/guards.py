@@ -448,7 +448,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "held-committed": (
             "what was removed is uploaded only if it was committed, and not cut off before",
-            lambda: edit(held.Held._committed, "if not index.counts:", "if False:"),
+            lambda: edit(held.Held._committed, "if not counts:", "if False:"),
         ),
         "item-state": (
             "nothing is committed to a stream that is being deleted or rebuilt",
