@@ -36,15 +36,16 @@ from coldstream.osiris.segment import index_name, segment_name
 
 _DIGITS = 20
 _TOO_FEW_FILES = (
-    "too few files may be open (LimitNOFILE, `ulimit -n`): some that are not uploaded are not held,"
-    " and local retention or a deletion may take them from under an upload"
+    "too few files may be open (LimitNOFILE, `ulimit -n`), or more than 256 segments of one stream"
+    " wait: some that are not uploaded are not held, and local retention or a deletion may take"
+    " them from under an upload"
 )
 _OVER_BUDGET = (
     "files that the broker has removed and that are not uploaded took more than held_bytes, so the"
     " oldest were let go; uploads are behind retention: raise held_bytes if the disk has room"
 )
 #: Segments of one stream that are held at the most; the oldest go first, and the newest is one.
-_OF_ONE_STREAM = 64
+_OF_ONE_STREAM = 256
 
 
 @dataclass(slots=True)
@@ -68,7 +69,7 @@ class _Of:
     Attributes:
         files: by name.
         removed: bytes of those that the broker has removed, oldest first.
-        lacking: how many are there and not held, because too many files are open.
+        lacking: how many files are there and not held, because too many are.
         seen: the directory when all that had come was held without a look; None if it never was.
     """
 
@@ -96,7 +97,7 @@ class Held:
     stream that has most of them lets go first: the others have done nothing.
 
     Attributes:
-        lacking: how many files should be held and are not, because too many are open.
+        lacking: how many files should be held and are not, because too many are.
         dropped: how many removed segments were let go, because all took more than the budget.
     """
 
@@ -216,7 +217,8 @@ class Held:
         """
         needed = [each for each in segments if each > since]
         needed = [*segments[: len(segments) - len(needed)][-1:], *needed]
-        if len(needed) > _OF_ONE_STREAM:
+        beyond = max(0, len(needed) - _OF_ONE_STREAM)
+        if beyond:
             needed = [*needed[: _OF_ONE_STREAM - 1], needed[-1]]
         wanted = [name for each in needed for name in (segment_name(each), index_name(each))]
         try:
@@ -229,7 +231,7 @@ class Held:
             self._drop(held, set(held.files) - set(wanted))
             self._idle.pop(directory.name, None)
             self.lacking -= held.lacking
-            held.lacking = 0
+            held.lacking = 2 * beyond
             for name in wanted:
                 if name in there:
                     self._hold(held, directory, name, proved, first=len(needed) > 1)
@@ -264,10 +266,13 @@ class Held:
             whole = not stamp.fresh
             for first in sorted(_numbers(there)):
                 for name in (segment_name(first), index_name(first)):
-                    more = first >= oldest and len(held.files) < 2 * _OF_ONE_STREAM
-                    if name in there and (more or name in held.files):
-                        self._hold(held, directory, name, 0, first=True)
-                        whole = whole and (name in held.files or held.lacking > 0)
+                    if name not in there or (first < oldest and name not in held.files):
+                        continue
+                    if name not in held.files and len(held.files) >= 2 * _OF_ONE_STREAM:
+                        held.lacking += 1
+                        continue
+                    self._hold(held, directory, name, 0, first=True)
+                    whole = whole and (name in held.files or held.lacking > 0)
             held.seen = stamp.directory if whole else None
             self.lacking += held.lacking
             if len(_numbers(held.files)) == 1:

@@ -323,6 +323,22 @@ def test_of_a_stream_that_nobody_has_looked_at_everything_is_held_and_files_lack
     held.keep_new(log.directory)
 
 
+def test_more_segments_of_a_stream_than_may_be_held_are_told(
+    log: StreamLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coldstream.agent.held._OF_ONE_STREAM", 3)
+    count = len(log.segments())
+    assert count > 3
+
+    for hold in (keep, lambda log: log.files.keep_new(log.directory)):
+        log = StreamLog(log.directory, Held(DISK, budget=2**30, most=100))
+        for _ in range(2):
+            hold(log)
+            assert log.files.lacking == 2 * (count - 3)  # type: ignore[attr-defined]
+        assert any("segments of one stream" in each for each in log.files.words())  # type: ignore[attr-defined]
+        log.files.close()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(("proved", "epoch"), [("all", 2), ("some", 1)])
 def test_what_was_committed_when_it_was_last_there_or_goes_on_in_its_epoch_is_read(
     log: StreamLog, proved: str, epoch: int
