@@ -21,6 +21,7 @@ class Line:
 
     def __init__(self) -> None:
         self.sent: list[int] = []
+        self.settled = 0
         self.open = asyncio.Event()
 
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
@@ -33,6 +34,9 @@ class Line:
         except TimeoutError:
             return False
         return True
+
+    def settle(self) -> None:
+        self.settled += 1
 
 
 def refuse(_: int, error: ColdstreamError) -> None:
@@ -63,6 +67,7 @@ def test_who_stands_still_holds_nothing_and_goes_on_at_the_very_chunk() -> None:
             delivery.grant(3)
             await until(lambda: len(line.sent) == 3)
             await until(lambda: budget.held == 0)  # no credit
+            assert line.settled == 1, "what waits keeps no range either"
             line.open.clear()
             delivery.grant(COUNT)
             await until(lambda: len(line.sent) >= 3)

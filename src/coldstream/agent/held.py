@@ -71,12 +71,14 @@ class _Of:
         removed: bytes of those that the broker has removed, oldest first.
         lacking: how many files are there and not held, because too many are.
         seen: the directory when all that had come was held without a look; None if it never was.
+        since: the first segment that is to be held; None if nobody has said.
     """
 
     files: dict[str, _Handle] = field(default_factory=dict)
     removed: dict[str, int] = field(default_factory=dict)
     lacking: int = 0
     seen: object = None
+    since: int | None = None
 
     @property
     def unlinked(self) -> int:
@@ -137,7 +139,8 @@ class Held:
                 if not held:
                     raise
                 return list(held)
-            return [*there, *self._committed(directory, held, _below(held, there), there)]
+            whole = [*there, *self._halves(directory, held, there)]
+            return [*whole, *self._committed(directory, held, _below(held, whole), whole)]
         finally:
             with self._lock:
                 for handle in held.values():
@@ -164,6 +167,20 @@ class Held:
                 stack.callback(self._unused, handle)
                 file = handle.file
             yield file
+
+    def _halves(
+        self, directory: Path, held: Mapping[str, _Handle], there: Collection[str]
+    ) -> Iterator[str]:
+        """Held segments whose own index is still there: a deletion goes on, in any order."""
+        present = set(there)
+        for first in _numbers(there):
+            name, index = segment_name(first), held.get(index_name(first))
+            if name not in present and name in held and index is not None:
+                with suppress(FileNotFoundError):  # it goes just now, and is of the same pair
+                    now = self._files.stamp(directory, index_name(first))
+                    if _identity(now) != index.identity:
+                        continue
+                yield name
 
     def _committed(
         self,
@@ -227,23 +244,24 @@ class Held:
             there = set()
         with self._lock:
             held = self._held.setdefault(directory.name, _Of())
-            held.seen = None
-            self._drop(held, set(held.files) - set(wanted))
+            held.seen, held.since = None, needed[0] if needed else None
+            self._drop(held, held.files.keys() - set(wanted) - _above(held.files, there))
             self._idle.pop(directory.name, None)
             self.lacking -= held.lacking
             held.lacking = 2 * beyond
-            for name in wanted:
-                if name in there:
-                    self._hold(held, directory, name, proved, first=len(needed) > 1)
+            for each in needed:
+                self._hold(held, directory, each, there, proved, first=len(needed) > 1)
+            self._drop_cut(held, there)
             self.lacking += held.lacking
             if len(needed) == 1 and held.files:
                 self._idle[directory.name] = None
             self._bound(held, there)
 
-    def keep_new(self, directory: Path) -> None:
+    def keep_new(self, directory: Path, *, proved: int = 0) -> None:
         """Hold what has come to a stream, too; nothing goes but what was cut off or is too much.
 
-        While its look waits: retention may take what has come, and what comes next.
+        While its look waits: retention may take what has come, and what comes next. `proved` is as
+        in `keep`.
         """
         try:
             stamp = self._files.stamp(directory, "")
@@ -258,21 +276,19 @@ class Held:
             self._idle.pop(directory.name, None)
             self.lacking -= held.lacking
             held.lacking = 0
-            begin = _begin(there)
-            if begin is not None:  # above it, what is not there was cut off
-                gone = [name for name in held.files if name not in there]
-                self._drop(held, [name for name in gone if int(name[:_DIGITS]) > begin])
-            oldest = min(_numbers(held.files), default=-1)
             whole = not stamp.fresh
+            if held.since is None:
+                held.since = min(_numbers(there), default=None)
             for first in sorted(_numbers(there)):
-                for name in (segment_name(first), index_name(first)):
-                    if name not in there or (first < oldest and name not in held.files):
-                        continue
-                    if name not in held.files and len(held.files) >= 2 * _OF_ONE_STREAM:
-                        held.lacking += 1
-                        continue
-                    self._hold(held, directory, name, 0, first=True)
-                    whole = whole and (name in held.files or held.lacking > 0)
+                new = index_name(first) not in held.files
+                if new and held.since is not None and first < held.since:
+                    continue
+                if new and len(held.files) >= 2 * _OF_ONE_STREAM:
+                    held.lacking += 2
+                    continue
+                self._hold(held, directory, first, there, proved, first=True)
+                whole = whole and (index_name(first) in held.files or held.lacking > 0)
+            self._drop_cut(held, there)
             held.seen = stamp.directory if whole else None
             self.lacking += held.lacking
             if len(_numbers(held.files)) == 1:
@@ -304,6 +320,11 @@ class Held:
             last = _record(index, -1)
         gap = segments[at] > position and (last is None or int(last["offset"]) < position)
         return segments[at] if gap else segments[at - 1]
+
+    def any_removed(self, directory: Path) -> bool:
+        """Whether anything is held of a stream that the broker had removed at the last look."""
+        with self._lock:
+            return bool(self._held.get(directory.name, _Of()).removed)
 
     def release(self, directory: Path, below: int) -> None:
         """Hold no segment that begins below this offset: all of them are durable."""
@@ -341,7 +362,30 @@ class Held:
         lone -= {name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX for name in names - lone}
         return names - lone
 
-    def _hold(self, held: _Of, directory: Path, name: str, proved: int, *, first: bool) -> None:
+    def _hold(
+        self,
+        held: _Of,
+        directory: Path,
+        offset: int,
+        there: Collection[str],
+        proved: int,
+        *,
+        first: bool,
+    ) -> None:
+        """Hold a segment and its index, or neither: one without the other is of no use."""
+        pair = _pair(segment_name(offset))
+        needed = len((pair & set(there)) - held.files.keys())
+        while needed and self._count + needed > self._most:
+            if not (first and self._make_room()):
+                held.lacking += needed
+                break
+        else:
+            for name in sorted(pair & set(there)):
+                self._hold_one(held, directory, name, proved)
+        if len(held.files.keys() & pair) == 1:
+            self._drop(held, held.files.keys() & pair)
+
+    def _hold_one(self, held: _Of, directory: Path, name: str, proved: int) -> None:
         before = held.files.get(name)
         try:
             identity = _identity(self._files.stamp(directory, name))
@@ -350,9 +394,6 @@ class Held:
                 return
             if before is not None:
                 self._drop(held, held.files.keys() & _pair(name))  # neither is of the other's file
-            if self._count >= self._most and not (first and self._make_room()):
-                held.lacking += 1
-                return
             with ExitStack() as stack:
                 file = stack.enter_context(self._files.open(directory, name))
                 # Between the two looks it may have been made anew.
@@ -361,6 +402,16 @@ class Held:
                     self._count += 1
         except OSError:
             return  # it is gone, or no file can be opened any more: a later look tries again
+
+    def _drop_cut(self, held: _Of, there: Collection[str]) -> None:
+        """Let go of what was cut off from a log that stays.
+
+        A deletion removes files in any order, and takes seconds. Only what was never committed is
+        cut off, or other segments take its place.
+        """
+        for first in _numbers(_above(held.files, there)):
+            if first < (held.since or 0) or not _is_going(held.files, there, first):
+                self._drop(held, held.files.keys() & _pair(index_name(first)))
 
     def _make_room(self) -> bool:
         """Let go of a stream of which only the newest segment is held; whether there was one."""
@@ -409,7 +460,7 @@ def _identity(stamp: Stamp) -> object:
 
 
 def _pair(name: str) -> set[str]:
-    """The names of a segment and its index, of which one is given."""
+    """The names of a segment and of its index, of which one is given."""
     first = int(name[:_DIGITS])
     return {segment_name(first), index_name(first)}
 
@@ -423,6 +474,27 @@ def _below(held: Collection[str], there: Collection[str]) -> list[str]:
         for name in held
         if name not in present and (first is None or int(name[:_DIGITS]) <= first)
     ]
+
+
+def _above(held: Collection[str], there: Collection[str]) -> set[str]:
+    """The held files above the oldest index that are not there."""
+    begin = _begin(there)
+    if begin is None:
+        return set()
+    return {name for name in held if name not in there and int(name[:_DIGITS]) > begin}
+
+
+def _is_going(held: Mapping[str, _Handle], there: Collection[str], first: int) -> bool:
+    """Whether a segment of `_above` was committed, and nothing is there in its place."""
+    near = max(each for each in _numbers(there) if each < first)
+    own, below = held.get(index_name(first)), held.get(index_name(near))
+    if own is None or below is None:
+        return False
+    last, before = _record(own.file, -1), _record(below.file, -1)
+    if last is None or before is None or not int(before["offset"]) < first:
+        return False
+    end = int(last["offset"])
+    return end < own.proved and not any(first <= each <= end for each in _numbers(there))
 
 
 def _begin(there: Collection[str]) -> int | None:

@@ -195,6 +195,7 @@ class Performer:
             # what that removed while the remote tier did not answer is nowhere else.
             self.held.doubt(self.log.directory)
             self._hold(course)
+            self._show_gap(self.held)
         opened = open_stream(
             self.context,
             self._commits,
@@ -210,6 +211,20 @@ class Performer:
         self.catch_up.opened(seen.now, moved=opened.report.commits > 0)
         self.strangers.opened(opened.claimed_at, seen.now)
         return Claimed(opened)
+
+    def _show_gap(self, held: Held) -> None:
+        """Let go of what is durable below a gap: the claim would see the log begin with it.
+
+        What an older writer has uploaded in the gap must be taken before the claim, or never is.
+        """
+        directory, segments = self.log.directory, self.log.segments()
+        if not segments or not held.any_removed(directory):
+            return
+        item = self.context.catalog.get(self.log.stream)
+        if item is not None:
+            begin = held.begin(directory, segments, item.next_offset)
+            if begin > max(item.next_offset, segments[0]):
+                held.release(directory, begin)
 
     def _rest(self, course: Course, seen: Seen) -> Rested:
         self.cutter.rest_at(course.next_offset)

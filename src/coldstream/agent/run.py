@@ -208,7 +208,8 @@ class Agent:
                 self._turns.wake(stream, now)
             if (all_wait or stream in self._turns.busy) and not self.settings.once:
                 # Its look, or those before it, may wait for a store that hangs.
-                self._held.keep_new(self.data_dir / stream)
+                proved = self.committed.limit(stream)
+                self._held.keep_new(self.data_dir / stream, proved=proved)
 
     def _tell(self) -> None:
         """Report, once a poll: what is said is of all streams, and may not be paid a look."""

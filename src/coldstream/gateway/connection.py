@@ -337,6 +337,10 @@ class Connection:
         self._untaken = 0
         return True
 
+    def settle(self) -> None:
+        """As `Line` says."""
+        self._outbox.settle()
+
     def _answer(self, data: bytes) -> None:
         self._untaken += len(data)
         self._write([data])

@@ -39,6 +39,10 @@ class Line(Protocol):
         """
         ...
 
+    def settle(self) -> None:
+        """Keep nothing but what waits: the client stands still."""
+        ...
+
 
 @dataclass(slots=True)
 class Delivery:
@@ -98,6 +102,7 @@ class Delivery:
         async for batch in batches:
             for frame_of in self._frames(batch):
                 if not self.credit and not await self._credit(self.idle):
+                    self.line.settle()
                     return
                 if not await self.line.drained(self.idle):
                     return  # before, so that no more than this chunk lies behind what waits

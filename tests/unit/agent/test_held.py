@@ -159,6 +159,62 @@ def test_a_segment_whose_index_the_broker_has_removed_just_now_is_held_on(log: S
         assert log.chunks_between(0, _END, committed=_END) == before
 
 
+@pytest.mark.parametrize("look", ["keep", "keep_new"])
+def test_what_is_committed_is_held_on_while_a_deletion_removes_files_in_any_order(
+    log: StreamLog, look: str
+) -> None:
+    """It goes as the directory lists them, and takes seconds; a look sees the middle gone."""
+    before = log.chunks_between(0, _END, committed=_END)
+    held = keep(log, proved=log.end())
+    for first in log.segments()[1:3]:
+        log.index_path(first).unlink()
+        log.segment_path(first).unlink()
+
+    if look == "keep":
+        keep(log, proved=log.end())
+    else:
+        held.keep_new(log.directory)
+    shutil.rmtree(log.directory)
+
+    assert log.chunks_between(0, _END, committed=_END) == before
+
+
+def test_a_segment_that_goes_before_its_index_is_read_as_before(log: StreamLog) -> None:
+    before = log.chunks_between(0, _END, committed=_END)
+    segments = log.segments()
+    keep(log)
+    for first in segments[:2]:
+        log.segment_path(first).unlink()
+    log.index_path(segments[0]).unlink()
+
+    assert log.chunks_between(0, _END, committed=_END) == before
+    assert log.segments() == segments
+
+
+def test_an_index_made_anew_before_its_segment_brings_no_other_segment_back(
+    log: StreamLog,
+) -> None:
+    *_, last = log.segments()
+    keep(log)
+    kept = log.index_path(last).read_bytes()[:INDEX_HEADER_SIZE]
+    log.segment_path(last).unlink()
+    log.index_path(last).rename(log.directory / "away")  # its number is given to no other file
+    log.index_path(last).write_bytes(kept)
+
+    assert last not in log.segments()
+
+
+def test_a_segment_is_held_with_its_index_or_not_at_all(log: StreamLog) -> None:
+    """A lone segment would be taken for damage, once the others are gone."""
+    odd = StreamLog(log.directory, Held(DISK, budget=2**30, most=7))
+    keep(odd)
+    segments = odd.segments()
+    shutil.rmtree(log.directory)
+
+    assert odd.segments() == segments[:3]
+    odd.check_indexes(0)
+
+
 def test_what_counted_once_counts_no_more_when_what_follows_it_is_written_anew(
     log: StreamLog,
 ) -> None:
@@ -212,7 +268,8 @@ def test_a_tail_that_was_cut_off_while_nobody_looked_is_gone_once_the_stream_is_
     log: StreamLog,
 ) -> None:
     """What was written in its place is in fewer segments, and all of it is committed."""
-    held, (*_, first, second, last) = keep(log), log.segments()
+    *_, first, second, last = log.segments()
+    held = keep(log, proved=first)
     for each in (first, second, last):
         log.index_path(each).unlink()
         log.segment_path(each).unlink()
@@ -487,7 +544,7 @@ def test_what_lacks_is_counted_as_it_is_now_and_forgotten_with_its_stream(log: S
     few = StreamLog(log.directory, held)
     for _ in range(5):
         keep(few)
-    assert held.lacking == 2 * len(log.segments()) - 3
+    assert held.lacking == 2 * len(log.segments()) - 2
 
     held.forget(log.directory)
     assert held.lacking == 0

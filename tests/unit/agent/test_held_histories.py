@@ -217,7 +217,10 @@ class Owner:
             self.durable = each[0] + _MESSAGES
 
     def readable(self) -> list[Chunk]:
-        found = self.log.chunks_between(self.durable, self.limit, committed=self.limit)
+        try:
+            found = self.log.chunks_between(self.durable, self.limit, committed=self.limit)
+        except FileNotFoundError:  # nothing is there, and nothing is held
+            found = []
         return [(each.chunk_id, each.epoch) for each in found]
 
     def expected(self) -> set[int]:

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from coldstream.agent.committed import AllCommitted, CommittedFile, Known
+from coldstream.agent.files import DISK
 from coldstream.agent.follower import Job, StreamFollower
+from coldstream.agent.held import Held
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.step import landed
@@ -442,14 +444,16 @@ def test_a_claim_of_a_higher_epoch_meanwhile_makes_the_hole_worthless(site: Site
 class Steps:
     """A follower whose uploads are carried out when the test says so."""
 
-    def __init__(self, site: Site, members: Any = None, **settings: Any) -> None:
+    def __init__(
+        self, site: Site, members: Any = None, held: Held | None = None, **settings: Any
+    ) -> None:
         self.site = site
         self.now = 0.0
         context = site.context()
         self.follower = StreamFollower(
             context=context,
             function=OwnRights(context, no_pause, lambda: 0),
-            log=StreamLog(site.data_dir / STREAM),
+            log=StreamLog(site.data_dir / STREAM, held or DISK),
             committed=AllCommitted(),
             settings=AgentSettings(target_size=SEGMENT, nudge_seconds=5, **settings),
             requests=None,
@@ -457,7 +461,15 @@ class Steps:
             pause=no_pause,
             started=0.0,
             members=members,
+            held=held,
         )
+
+    def go_on(self, looks: int) -> None:
+        """Look, upload all that is cut, and commit it; so many times."""
+        for _ in range(looks):
+            for job in self.step(100.0):
+                self.upload(job)
+            self.site.ask(STREAM)
 
     def step(self, seconds: float = 1.0, most: int = 3) -> list[Job]:
         self.now += seconds
@@ -730,3 +742,44 @@ def test_a_gap_in_front_of_the_own_log_alone_is_declared_once_under_the_own_epoc
 
     assert progress.error is None
     assert [key.rsplit("/", 1)[1].split(".")[1] for key in holes(site)] == [f"{2:010d}"]
+
+
+def test_no_hole_is_made_of_what_is_held_while_a_deletion_removes_files_in_any_order(
+    site: Site,
+) -> None:
+    """Of one segment the index is still there; its bytes are held, and nowhere else."""
+    write(site, 20)
+    held = Held(DISK, budget=2**30, most=100)
+    stepped = Steps(site, held=held, last_copy=True, flush_ms=1000)
+    stepped.go_on(5)
+    assert tree(site) == [(0, 20, "FRAGMENT")]
+    write(site, 50, start_offset=20)
+    held.keep_new(site.data_dir / STREAM)
+    retire(site, 20)
+    (site.data_dir / STREAM / f"{20:020d}.segment").unlink()
+
+    stepped.go_on(6)
+
+    assert stepped.follower.progress.holes == []
+    assert tree(site)[0][0] == 0
+    assert tree(site)[0][1] > 20
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_what_an_older_writer_has_uploaded_in_a_gap_is_taken_whatever_is_held_below_it(
+    site: Site, holds: bool
+) -> None:
+    """A claim that sees no gap shuts it out for ever."""
+    write(site, 100)
+    site.run()
+    put(site, 120, 150)
+    held = Held(DISK, budget=2**30, most=100)
+    log = StreamLog(site.data_dir / STREAM, held)
+    if holds:
+        held.keep(log.directory, log.segments(), 100, proved=100)
+    retire(site, 1000)
+    write(site, 60, start_offset=180, epochs=((1, 180), (2, 185)))
+
+    Steps(site, held=held, last_copy=True).go_on(12)
+
+    assert (120, 150, "FRAGMENT") in tree(site)
