@@ -2,39 +2,25 @@
 
 Local retention unlinks the oldest segment at a roll, and a deletion unlinks all, also while they
 are uploaded. An open descriptor keeps the bytes, needs no right to write anywhere, and leaves
-nothing behind when the agent dies.
-
-A held file counts only where retention or a deletion took it: below the oldest index that is there,
-or if none is. Above, it was the broker that cut off a tail which was never committed. And a file
-that was made anew under the same name is another one: identities are compared at every look. A
-segment whose index is gone is about to go, too: the broker removes an index first.
-
-Between two looks a tail may have been cut off, written anew by another epoch, and removed by
-retention; what is held of it then lies below all that is there, and was never committed. So a held
-file counts only if all of it was known to be committed when it was last there, or if what follows
-it is of the same epoch: an epoch has one writer, whose log only grows. What follows it is the next
-one that counts, or the oldest that is there, and none of it may reach above where that begins: a
-member that was made anew begins where its writer's log does, perhaps in the middle of what is held.
+nothing behind when the agent dies. Which of them count, once they are removed: `removed`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from errno import EAGAIN
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
-import numpy as np
-
+from coldstream.agent import removed
 from coldstream.agent.files import LogFile, LogFiles, Stamp
+from coldstream.agent.removed import Handle, first_of, identity_of, numbers, pair
 from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX
-from coldstream.osiris.index import INDEX_DTYPE, INDEX_HEADER_SIZE
 from coldstream.osiris.segment import index_name, segment_name
 
-_DIGITS = 20
 _TOO_FEW_FILES = (
     "too few files may be open (LimitNOFILE, `ulimit -n`), or more than 256 segments of one stream"
     " wait: some that are not uploaded are not held, and local retention or a deletion may take"
@@ -49,20 +35,6 @@ _OF_ONE_STREAM = 256
 
 
 @dataclass(slots=True)
-class _Handle:
-    file: LogFile
-    identity: object
-    close: ExitStack
-    proved: int  # of the stream: all offsets below it were committed when the file was last there
-    users: int = 1  # who holds it is one
-
-    def leave(self) -> None:
-        self.users -= 1
-        if not self.users:
-            self.close.close()
-
-
-@dataclass(slots=True)
 class _Of:
     """What is held of one stream.
 
@@ -74,7 +46,7 @@ class _Of:
         since: the first segment that is to be held; None if nobody has said.
     """
 
-    files: dict[str, _Handle] = field(default_factory=dict)
+    files: dict[str, Handle] = field(default_factory=dict)
     removed: dict[str, int] = field(default_factory=dict)
     lacking: int = 0
     seen: object = None
@@ -139,8 +111,8 @@ class Held:
                 if not held:
                     raise
                 return list(held)
-            whole = [*there, *self._halves(directory, held, there)]
-            return [*whole, *self._committed(directory, held, _below(held, whole), whole)]
+            stamp, open_file = partial(self._files.stamp, directory), partial(self.open, directory)
+            return [*there, *removed.that_count(held, there, stamp, open_file)]
         finally:
             with self._lock:
                 for handle in held.values():
@@ -168,59 +140,6 @@ class Held:
                 file = handle.file
             yield file
 
-    def _halves(
-        self, directory: Path, held: Mapping[str, _Handle], there: Collection[str]
-    ) -> Iterator[str]:
-        """Held segments whose own index is still there: a deletion goes on, in any order."""
-        present = set(there)
-        for first in _numbers(there):
-            name, index = segment_name(first), held.get(index_name(first))
-            if name not in present and name in held and index is not None:
-                with suppress(FileNotFoundError):  # it goes just now, and is of the same pair
-                    now = self._files.stamp(directory, index_name(first))
-                    if _identity(now) != index.identity:
-                        continue
-                yield name
-
-    def _committed(
-        self,
-        directory: Path,
-        held: Mapping[str, _Handle],
-        removed: Sequence[str],
-        there: Collection[str],
-    ) -> Iterator[str]:
-        """Those of the removed files that were committed, from the highest one down."""
-        above = _begin(there)
-        for first in sorted(_numbers(removed), reverse=True):
-            names = segment_name(first), index_name(first)
-            if above is not None:
-                index = held.get(names[1])
-                if index is None:
-                    continue  # nobody knows what it had
-                last = _record(index.file, -1)
-                if last is None:
-                    continue  # it has no chunk
-                counts = int(last["offset"]) < above and (
-                    index.proved >= above or self._goes_on(directory, last, above)
-                )
-                if not counts:
-                    continue  # a tail that was cut off may lie above what was committed
-            yield from (name for name in names if name in removed)
-            above = first
-
-    def _goes_on(self, directory: Path, last: np.void, above: int) -> bool:
-        """Whether the last record of an index is of the epoch in which the one of `above` begins.
-
-        Raises:
-            OSError: nobody can say yet; what is held may not be given up before.
-        """
-        with self.open(directory, index_name(above)) as file:
-            first = _record(file, 0)
-        if first is None:
-            name = str(directory / index_name(above))
-            raise BlockingIOError(EAGAIN, "nothing is in the oldest segment yet", name)
-        return bool(first["epoch"] == last["epoch"])
-
     def keep(
         self, directory: Path, segments: Sequence[int], since: int, *, proved: int = 0
     ) -> None:
@@ -245,7 +164,9 @@ class Held:
         with self._lock:
             held = self._held.setdefault(directory.name, _Of())
             held.seen, held.since = None, needed[0] if needed else None
-            self._drop(held, held.files.keys() - set(wanted) - _above(held.files, there))
+            self._drop(
+                held, held.files.keys() - set(wanted) - removed.above_begin(held.files, there)
+            )
             self._idle.pop(directory.name, None)
             self.lacking -= held.lacking
             held.lacking = 2 * beyond
@@ -278,8 +199,8 @@ class Held:
             held.lacking = 0
             whole = not stamp.fresh
             if held.since is None:
-                held.since = min(_numbers(there), default=None)
-            for first in sorted(_numbers(there)):
+                held.since = min(numbers(there), default=None)
+            for first in sorted(numbers(there)):
                 new = index_name(first) not in held.files
                 if new and held.since is not None and first < held.since:
                     continue
@@ -291,7 +212,7 @@ class Held:
             self._drop_cut(held, there)
             held.seen = stamp.directory if whole else None
             self.lacking += held.lacking
-            if len(_numbers(held.files)) == 1:
+            if len(numbers(held.files)) == 1:
                 self._idle[directory.name] = None
             self._bound(held, there)
 
@@ -317,7 +238,7 @@ class Held:
             self._files.stamp(directory, name)
             return segments[at - 1]
         with self.open(directory, name) as index:
-            last = _record(index, -1)
+            last = removed.record(index, -1)
         gap = segments[at] > position and (last is None or int(last["offset"]) < position)
         return segments[at] if gap else segments[at - 1]
 
@@ -330,7 +251,7 @@ class Held:
         """Hold no segment that begins below this offset: all of them are durable."""
         with self._lock:
             held = self._held.get(directory.name, _Of())
-            self._drop(held, [name for name in held.files if int(name[:_DIGITS]) < below])
+            self._drop(held, [name for name in held.files if first_of(name) < below])
 
     def doubt(self, directory: Path) -> None:
         """Take nothing of a stream for committed because it was once: an epoch may have begun.
@@ -373,45 +294,41 @@ class Held:
         first: bool,
     ) -> None:
         """Hold a segment and its index, or neither: one without the other is of no use."""
-        pair = _pair(segment_name(offset))
-        needed = len((pair & set(there)) - held.files.keys())
+        names = pair(offset)
+        needed = len((names & set(there)) - held.files.keys())
         while needed and self._count + needed > self._most:
             if not (first and self._make_room()):
                 held.lacking += needed
                 break
         else:
-            for name in sorted(pair & set(there)):
+            for name in sorted(names & set(there)):
                 self._hold_one(held, directory, name, proved)
-        if len(held.files.keys() & pair) == 1:
-            self._drop(held, held.files.keys() & pair)
+        if len(held.files.keys() & names) == 1:
+            self._drop(held, held.files.keys() & names)
 
     def _hold_one(self, held: _Of, directory: Path, name: str, proved: int) -> None:
         before = held.files.get(name)
         try:
-            identity = _identity(self._files.stamp(directory, name))
+            identity = identity_of(self._files.stamp(directory, name))
             if before is not None and before.identity == identity:
                 before.proved = max(before.proved, proved)
                 return
             if before is not None:
-                self._drop(held, held.files.keys() & _pair(name))  # neither is of the other's file
+                self._drop(
+                    held, held.files.keys() & pair(first_of(name))
+                )  # neither is of the other's file
             with ExitStack() as stack:
                 file = stack.enter_context(self._files.open(directory, name))
                 # Between the two looks it may have been made anew.
-                if _identity(self._files.stamp(directory, name)) == identity:
-                    held.files[name] = _Handle(file, identity, stack.pop_all(), proved)
+                if identity_of(self._files.stamp(directory, name)) == identity:
+                    held.files[name] = Handle(file, identity, stack.pop_all(), proved)
                     self._count += 1
         except OSError:
             return  # it is gone, or no file can be opened any more: a later look tries again
 
     def _drop_cut(self, held: _Of, there: Collection[str]) -> None:
-        """Let go of what was cut off from a log that stays.
-
-        A deletion removes files in any order, and takes seconds. Only what was never committed is
-        cut off, or other segments take its place.
-        """
-        for first in _numbers(_above(held.files, there)):
-            if first < (held.since or 0) or not _is_going(held.files, there, first):
-                self._drop(held, held.files.keys() & _pair(index_name(first)))
+        for first in removed.cut_off(held.files, there, held.since or 0):
+            self._drop(held, held.files.keys() & pair(first))
 
     def _make_room(self) -> bool:
         """Let go of a stream of which only the newest segment is held; whether there was one."""
@@ -428,13 +345,12 @@ class Held:
     def _bound(self, held: _Of, there: Collection[str]) -> None:
         """See what the broker has removed of a stream; let files go while all are too much."""
         self._unlinked -= held.unlinked
-        removed = sorted(name for name in held.files if name not in there)
-        held.removed = {name: held.files[name].file.size() for name in removed}
+        gone = sorted(name for name in held.files if name not in there)
+        held.removed = {name: held.files[name].file.size() for name in gone}
         self._unlinked += held.unlinked
         while self._unlinked > self._budget:
             most = max(self._held.values(), key=lambda each: each.unlinked)
-            first = next(iter(most.removed))[:_DIGITS]
-            self._drop(most, [name for name in most.removed if name[:_DIGITS] == first])
+            self._drop(most, most.removed.keys() & pair(first_of(next(iter(most.removed)))))
             self.dropped += 1
 
     def _drop(self, held: _Of, names: Collection[str]) -> None:
@@ -443,82 +359,13 @@ class Held:
             self._unlinked -= held.removed.pop(name, 0)
             self._count -= 1
 
-    def _used(self, stream: str, name: str) -> _Handle | None:
+    def _used(self, stream: str, name: str) -> Handle | None:
         with self._lock:
             handle = self._held.get(stream, _Of()).files.get(name)
             if handle is not None:
                 handle.users += 1
             return handle
 
-    def _unused(self, handle: _Handle) -> None:
+    def _unused(self, handle: Handle) -> None:
         with self._lock:
             handle.leave()
-
-
-def _identity(stamp: Stamp) -> object:
-    return stamp.file[0] if isinstance(stamp.file, tuple) else stamp.file
-
-
-def _pair(name: str) -> set[str]:
-    """The names of a segment and of its index, of which one is given."""
-    first = int(name[:_DIGITS])
-    return {segment_name(first), index_name(first)}
-
-
-def _below(held: Collection[str], there: Collection[str]) -> list[str]:
-    """The held files that lie below all that are there."""
-    first = _begin(there)
-    present = set(there)
-    return [
-        name
-        for name in held
-        if name not in present and (first is None or int(name[:_DIGITS]) <= first)
-    ]
-
-
-def _above(held: Collection[str], there: Collection[str]) -> set[str]:
-    """The held files above the oldest index that are not there."""
-    begin = _begin(there)
-    if begin is None:
-        return set()
-    return {name for name in held if name not in there and int(name[:_DIGITS]) > begin}
-
-
-def _is_going(held: Mapping[str, _Handle], there: Collection[str], first: int) -> bool:
-    """Whether a segment of `_above` was committed, and nothing is there in its place."""
-    near = max(each for each in _numbers(there) if each < first)
-    own, below = held.get(index_name(first)), held.get(index_name(near))
-    if own is None or below is None:
-        return False
-    last, before = _record(own.file, -1), _record(below.file, -1)
-    if last is None or before is None or not int(before["offset"]) < first:
-        return False
-    end = int(last["offset"])
-    return end < own.proved and not any(first <= each <= end for each in _numbers(there))
-
-
-def _begin(there: Collection[str]) -> int | None:
-    """First offset of the oldest index that is there; None if there is none."""
-    return min(_numbers(name for name in there if name.endswith(INDEX_SUFFIX)), default=None)
-
-
-def _numbers(names: Iterable[str]) -> set[int]:
-    """First offsets of the segments and indexes among files."""
-    return {
-        int(name[:_DIGITS])
-        for name in names
-        if name[_DIGITS:] in (SEGMENT_SUFFIX, INDEX_SUFFIX)
-        and name[:_DIGITS].isascii()
-        and name[:_DIGITS].isdecimal()
-    }
-
-
-def _record(index: LogFile, number: int) -> np.void | None:
-    """The first (0) or the last (-1) record of an index; None if it has none."""
-    size = INDEX_DTYPE.itemsize
-    count = (index.size() - INDEX_HEADER_SIZE) // size
-    if count <= 0:
-        return None
-    at = INDEX_HEADER_SIZE + (number % count) * size
-    record = index.read(at, size)
-    return np.frombuffer(record, INDEX_DTYPE)[0] if len(record) == size else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from coldstream.agent import held, step, strangers, upload
+from coldstream.agent import removed, step, strangers, upload
 from coldstream.manifest import ledger, root, tree
 from coldstream.osiris import blank
 from coldstream.plans import claim as claiming
@@ -448,7 +448,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "held-committed": (
             "what was removed is uploaded only if it was committed, and not cut off before",
-            lambda: edit(held.Held._committed, "if not counts:", "if False:"),
+            lambda: edit(removed._committed, "if not counts:", "if False:"),
         ),
         "item-state": (
             "nothing is committed to a stream that is being deleted or rebuilt",

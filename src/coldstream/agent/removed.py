@@ -1,0 +1,208 @@
+"""Which of the files that are held, and that the broker has removed, are of its log.
+
+A held file counts only where retention or a deletion took it: below the oldest index that is there,
+or if none is. Above, it was the broker that cut off a tail which was never committed. And a file
+that was made anew under the same name is another one: identities are compared at every look. A
+segment whose index is gone is about to go, too: retention removes an index first.
+
+Between two looks a tail may have been cut off, written anew by another epoch, and removed by
+retention; what is held of it then lies below all that is there, and was never committed. So a held
+file counts only if all of it was known to be committed when it was last there, or if what follows
+it is of the same epoch: an epoch has one writer, whose log only grows. What follows it is the next
+one that counts, or the oldest that is there, and none of it may reach above where that begins: a
+member that was made anew begins where its writer's log does, perhaps in the middle of what is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
+from errno import EAGAIN
+
+import numpy as np
+
+from coldstream.agent.files import LogFile, Stamp
+from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX
+from coldstream.osiris.index import INDEX_DTYPE, INDEX_HEADER_SIZE
+from coldstream.osiris.segment import index_name, segment_name
+
+_DIGITS = 20
+
+
+@dataclass(slots=True)
+class Handle:
+    """A file that is held.
+
+    Attributes:
+        file: that is open.
+        identity: what tells it from another of its name.
+        close: closes it.
+        proved: of the stream: all offsets below it were committed when the file was last there.
+        users: who holds it is one.
+    """
+
+    file: LogFile
+    identity: object
+    close: ExitStack
+    proved: int
+    users: int = 1
+
+    def leave(self) -> None:
+        """Need it no more; the last one closes it."""
+        self.users -= 1
+        if not self.users:
+            self.close.close()
+
+
+def that_count(
+    held: Mapping[str, Handle],
+    there: Collection[str],
+    stamp: Callable[[str], Stamp],
+    open_file: Callable[[str], AbstractContextManager[LogFile]],
+) -> list[str]:
+    """The names of held files that are not there, and are of the log.
+
+    Args:
+        held: by name.
+        there: names of the files that are in the directory.
+        stamp: of a file that is there.
+        open_file: one that is there or held.
+
+    Raises:
+        OSError: nobody can say yet; what is held may not be given up before.
+    """
+    halves = list(_halves(held, there, stamp))
+    there = {*there, *halves}
+    removed = {name for name in held if name not in there}
+    begin = begin_of(there)
+    if begin is not None:
+        removed = {name for name in removed if first_of(name) <= begin}
+    return [*halves, *_committed(held, removed, begin, open_file)]
+
+
+def _halves(
+    held: Mapping[str, Handle], there: Collection[str], stamp: Callable[[str], Stamp]
+) -> Iterator[str]:
+    """Held segments whose own index is still there: a deletion goes on, in any order."""
+    present = set(there)
+    for first in numbers(there):
+        name, index = segment_name(first), held.get(index_name(first))
+        if name not in present and name in held and index is not None:
+            with suppress(FileNotFoundError):  # it goes just now, and is of the same pair
+                if identity_of(stamp(index_name(first))) != index.identity:
+                    continue
+            yield name
+
+
+def _committed(
+    held: Mapping[str, Handle],
+    removed: Collection[str],
+    above: int | None,
+    open_file: Callable[[str], AbstractContextManager[LogFile]],
+) -> Iterator[str]:
+    """Those of the removed files that were committed, from the highest one down."""
+    for first in sorted(numbers(removed), reverse=True):
+        names = segment_name(first), index_name(first)
+        if above is not None:
+            index = held.get(names[1])
+            if index is None:
+                continue  # nobody knows what it had
+            last = record(index.file, -1)
+            if last is None:
+                continue  # it has no chunk
+            counts = int(last["offset"]) < above and (
+                index.proved >= above or _goes_on(last, index_name(above), open_file)
+            )
+            if not counts:
+                continue  # a tail that was cut off may lie above what was committed
+        yield from (name for name in names if name in removed)
+        above = first
+
+
+def _goes_on(
+    last: np.void, above: str, open_file: Callable[[str], AbstractContextManager[LogFile]]
+) -> bool:
+    """Whether the last record of an index is of the epoch in which the one above it begins."""
+    with open_file(above) as file:
+        first = record(file, 0)
+    if first is None:
+        raise BlockingIOError(EAGAIN, "nothing is in the oldest segment yet", above)
+    return bool(first["epoch"] == last["epoch"])
+
+
+def cut_off(held: Mapping[str, Handle], there: Collection[str], since: int) -> set[int]:
+    """First offsets of held segments that were cut off from a log that stays, or lie below `since`.
+
+    They lie above the oldest index that is there, and are not there. So do those of a deletion,
+    which removes files in any order and takes seconds; but only what was never committed is cut
+    off, or other segments take its place.
+    """
+    return {
+        first
+        for first in numbers(above_begin(held, there))
+        if first < since or not _is_going(held, there, first)
+    }
+
+
+def above_begin(held: Collection[str], there: Collection[str]) -> set[str]:
+    """The held files above the oldest index that are not there."""
+    begin = begin_of(there)
+    if begin is None:
+        return set()
+    return {name for name in held if name not in there and first_of(name) > begin}
+
+
+def _is_going(held: Mapping[str, Handle], there: Collection[str], first: int) -> bool:
+    """Whether a segment was committed, and nothing is there in its place."""
+    near = max(each for each in numbers(there) if each < first)
+    own, below = held.get(index_name(first)), held.get(index_name(near))
+    if own is None or below is None:
+        return False
+    last, before = record(own.file, -1), record(below.file, -1)
+    if last is None or before is None or not int(before["offset"]) < first:
+        return False
+    end = int(last["offset"])
+    return end < own.proved and not any(first <= each <= end for each in numbers(there))
+
+
+def begin_of(there: Iterable[str]) -> int | None:
+    """First offset of the oldest index that is there; None if there is none."""
+    return min(numbers(name for name in there if name.endswith(INDEX_SUFFIX)), default=None)
+
+
+def numbers(names: Iterable[str]) -> set[int]:
+    """First offsets of the segments and indexes among files."""
+    return {
+        first_of(name)
+        for name in names
+        if name[_DIGITS:] in (SEGMENT_SUFFIX, INDEX_SUFFIX)
+        and name[:_DIGITS].isascii()
+        and name[:_DIGITS].isdecimal()
+    }
+
+
+def first_of(name: str) -> int:
+    """First offset of the segment whose file, or whose index, has this name."""
+    return int(name[:_DIGITS])
+
+
+def pair(first: int) -> set[str]:
+    """The names of a segment and of its index."""
+    return {segment_name(first), index_name(first)}
+
+
+def identity_of(stamp: Stamp) -> object:
+    """What tells a file from another of its name."""
+    return stamp.file[0] if isinstance(stamp.file, tuple) else stamp.file
+
+
+def record(index: LogFile, number: int) -> np.void | None:
+    """The first (0) or the last (-1) record of an index; None if it has none."""
+    size = INDEX_DTYPE.itemsize
+    count = (index.size() - INDEX_HEADER_SIZE) // size
+    if count <= 0:
+        return None
+    at = INDEX_HEADER_SIZE + (number % count) * size
+    found = index.read(at, size)
+    return np.frombuffer(found, INDEX_DTYPE)[0] if len(found) == size else None
