@@ -163,6 +163,7 @@ class Held:
             there = set()
         with self._lock:
             held = self._held.setdefault(directory.name, _Of())
+            there = removed.standing(there, held.files)
             held.seen, held.since = None, needed[0] if needed else None
             self._drop(
                 held, held.files.keys() - set(wanted) - removed.above_begin(held.files, there)
@@ -194,15 +195,17 @@ class Held:
             return  # the look says why
         with self._lock:
             held = self._held.setdefault(directory.name, _Of())
+            there = removed.standing(there, held.files)
             self._idle.pop(directory.name, None)
             self.lacking -= held.lacking
             held.lacking = 0
             whole = not stamp.fresh
             if held.since is None:
                 held.since = min(numbers(there), default=None)
-            for first in sorted(numbers(there)):
+            ordered = sorted(numbers(there))
+            for first, after in zip(ordered, [*ordered[1:], 2**64], strict=False):
                 new = index_name(first) not in held.files
-                if new and held.since is not None and first < held.since:
+                if new and held.since is not None and after <= held.since:
                     continue
                 if new and len(held.files) >= 2 * _OF_ONE_STREAM:
                     held.lacking += 2
@@ -311,7 +314,7 @@ class Held:
         try:
             identity = identity_of(self._files.stamp(directory, name))
             if before is not None and before.identity == identity:
-                before.proved = max(before.proved, proved)
+                before.prove(proved)
                 return
             if before is not None:
                 self._drop(
@@ -321,7 +324,7 @@ class Held:
                 file = stack.enter_context(self._files.open(directory, name))
                 # Between the two looks it may have been made anew.
                 if identity_of(self._files.stamp(directory, name)) == identity:
-                    held.files[name] = Handle(file, identity, stack.pop_all(), proved)
+                    held.files[name] = Handle(file, identity, stack.pop_all(), proved, proved)
                     self._count += 1
         except OSError:
             return  # it is gone, or no file can be opened any more: a later look tries again

@@ -195,7 +195,7 @@ class Performer:
             # what that removed while the remote tier did not answer is nowhere else.
             self.held.doubt(self.log.directory)
             self._hold(course)
-            self._show_gap(self.held)
+            self._show_gap(self.held, course)
         opened = open_stream(
             self.context,
             self._commits,
@@ -212,7 +212,7 @@ class Performer:
         self.strangers.opened(opened.claimed_at, seen.now)
         return Claimed(opened)
 
-    def _show_gap(self, held: Held) -> None:
+    def _show_gap(self, held: Held, course: Course) -> None:
         """Let go of what is durable below a gap: the claim would see the log begin with it.
 
         What an older writer has uploaded in the gap must be taken before the claim, or never is.
@@ -221,10 +221,15 @@ class Performer:
         if not segments or not held.any_removed(directory):
             return
         item = self.context.catalog.get(self.log.stream)
-        if item is not None:
-            begin = held.begin(directory, segments, item.next_offset)
-            if begin > max(item.next_offset, segments[0]):
-                held.release(directory, begin)
+        if item is None:
+            return
+        begin = held.begin(directory, segments, item.next_offset)
+        if begin <= max(item.next_offset, segments[0]):
+            return
+        below = self.log.chunks_near(begin, committed=_END)[0]
+        if below.chunk_id < begin and below.epoch + course.claim.shift <= item.epoch:
+            # Of a newer epoch it is in no manifest, and shows that this one is of another history.
+            held.release(directory, begin)
 
     def _rest(self, course: Course, seen: Seen) -> Rested:
         self.cutter.rest_at(course.next_offset)

@@ -39,6 +39,7 @@ class Handle:
         identity: what tells it from another of its name.
         close: closes it.
         proved: of the stream: all offsets below it were committed when the file was last there.
+        once: as `proved`, whatever was doubted since.
         users: who holds it is one.
     """
 
@@ -46,7 +47,12 @@ class Handle:
     identity: object
     close: ExitStack
     proved: int
+    once: int
     users: int = 1
+
+    def prove(self, offset: int) -> None:
+        """All offsets below this one are committed, and the file is there."""
+        self.proved, self.once = max(self.proved, offset), max(self.once, offset)
 
     def leave(self) -> None:
         """Need it no more; the last one closes it."""
@@ -73,7 +79,7 @@ def that_count(
         OSError: nobody can say yet; what is held may not be given up before.
     """
     halves = list(_halves(held, there, stamp))
-    there = {*there, *halves}
+    there = standing({*there, *halves}, held)
     removed = {name for name in held if name not in there}
     begin = begin_of(there)
     if begin is not None:
@@ -135,8 +141,8 @@ def cut_off(held: Mapping[str, Handle], there: Collection[str], since: int) -> s
     """First offsets of held segments that were cut off from a log that stays, or lie below `since`.
 
     They lie above the oldest index that is there, and are not there. So do those of a deletion,
-    which removes files in any order and takes seconds; but only what was never committed is cut
-    off, or other segments take its place.
+    which removes files in any order and takes seconds. But a segment whose first chunk is committed
+    is never cut off whole, or others take its place.
     """
     return {
         first
@@ -154,7 +160,7 @@ def above_begin(held: Collection[str], there: Collection[str]) -> set[str]:
 
 
 def _is_going(held: Mapping[str, Handle], there: Collection[str], first: int) -> bool:
-    """Whether a segment was committed, and nothing is there in its place."""
+    """Whether the first chunk of a segment was committed, and nothing is there in its place."""
     near = max(each for each in numbers(there) if each < first)
     own, below = held.get(index_name(first)), held.get(index_name(near))
     if own is None or below is None:
@@ -163,7 +169,17 @@ def _is_going(held: Mapping[str, Handle], there: Collection[str], first: int) ->
     if last is None or before is None or not int(before["offset"]) < first:
         return False
     end = int(last["offset"])
-    return end < own.proved and not any(first <= each <= end for each in numbers(there))
+    return first < own.once and not any(first <= each <= end for each in numbers(there))
+
+
+def standing(there: Collection[str], held: Collection[str]) -> set[str]:
+    """Those files that say where the log begins.
+
+    An index below all that is held, whose segment a deletion has removed before it, does not.
+    """
+    names, low = set(there), min(numbers(held), default=0)
+    below = {first for first in numbers(names) if first < low}
+    return names - {index_name(first) for first in below if segment_name(first) not in names}
 
 
 def begin_of(there: Iterable[str]) -> int | None:

@@ -208,8 +208,13 @@ class Agent:
                 self._turns.wake(stream, now)
             if (all_wait or stream in self._turns.busy) and not self.settings.once:
                 # Its look, or those before it, may wait for a store that hangs.
-                proved = self.committed.limit(stream)
-                self._held.keep_new(self.data_dir / stream, proved=proved)
+                self._held.keep_new(self.data_dir / stream, proved=self._proved(stream))
+
+    def _proved(self, stream: str) -> int:
+        try:
+            return self.committed.limit(stream)
+        except (ColdstreamError, OSError):
+            return 0  # a look says why
 
     def _tell(self) -> None:
         """Report, once a poll: what is said is of all streams, and may not be paid a look."""

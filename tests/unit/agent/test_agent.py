@@ -589,3 +589,22 @@ def test_an_agent_that_runs_once_says_nothing_of_itself(site: Site) -> None:
     agent.run()
 
     assert beats == []
+
+
+def test_a_file_of_offsets_that_is_written_just_now_does_not_end_the_agent(
+    site: Site, tmp_path: Path
+) -> None:
+    """The loop asks for what is committed of a stream whose look waits for a store."""
+    path = tmp_path / "offsets.json"
+    path.write_text(json.dumps({STREAM: "all"}))
+    write_stream(site.data_dir / STREAM, messages=20, chunk_messages=10)
+    agent = site.agent(committed=CommittedFile(path), once=False)
+    agent._pass()
+    assert agent._turns.take(agent.host.monotonic(), 5), "its look goes on"
+    path.write_text("{")
+    write_stream(site.data_dir / STREAM, messages=10, chunk_messages=10, start_offset=20)
+
+    agent._pass_at = float("-inf")
+    agent._pass()
+
+    assert agent.held.unlinked_bytes == 0

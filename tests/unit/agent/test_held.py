@@ -179,6 +179,71 @@ def test_what_is_committed_is_held_on_while_a_deletion_removes_files_in_any_orde
     assert log.chunks_between(0, _END, committed=_END) == before
 
 
+def remove(log: StreamLog, first: int) -> None:
+    log.index_path(first).unlink()
+    log.segment_path(first).unlink()
+
+
+def test_a_claim_while_a_deletion_goes_on_lets_go_of_nothing(log: StreamLog) -> None:
+    before = log.chunks_between(0, _END, committed=_END)
+    held = keep(log, proved=log.end())
+    remove(log, log.segments()[2])
+
+    held.doubt(log.directory)
+    keep(log, proved=log.end())
+    shutil.rmtree(log.directory)
+
+    assert log.chunks_between(0, _END, committed=_END) == before
+
+
+@pytest.mark.parametrize("look", [False, True])
+def test_an_index_that_a_deletion_has_left_below_all_that_is_held_hides_nothing(
+    log: StreamLog, look: bool
+) -> None:
+    first, second, third, *_ = log.segments()
+    before, end = log.chunks_between(third, _END, committed=_END), log.end()
+    keep(log, third, proved=end)
+    log.segment_path(first).unlink()
+    remove(log, second)
+    remove(log, third)
+
+    if look:
+        keep(log, third, proved=end)
+        shutil.rmtree(log.directory)
+
+    assert log.chunks_between(third, _END, committed=_END) == before
+
+
+def test_a_newest_segment_that_is_committed_in_part_is_held_on_through_a_deletion(
+    log: StreamLog,
+) -> None:
+    last = log.segments()[-1]
+    limit = last + 2
+    before = log.chunks_between(0, limit, committed=limit)
+    assert log.end() > limit
+    keep(log, proved=limit)
+    remove(log, last)
+
+    keep(log, proved=limit)
+    shutil.rmtree(log.directory)
+
+    assert log.chunks_between(0, limit, committed=limit) == before
+
+
+def test_while_nobody_looks_the_durable_segment_below_is_held_too_where_a_deletion_goes_on(
+    log: StreamLog,
+) -> None:
+    third, end = log.segments()[2], log.end()
+    before = log.chunks_between(third, _END, committed=_END)
+    held = keep(log, third + 1, proved=end)
+    remove(log, third)
+
+    held.keep_new(log.directory, proved=end)
+    shutil.rmtree(log.directory)
+
+    assert log.chunks_between(third, _END, committed=_END) == before
+
+
 def test_a_segment_that_goes_before_its_index_is_read_as_before(log: StreamLog) -> None:
     before = log.chunks_between(0, _END, committed=_END)
     segments = log.segments()

@@ -18,6 +18,7 @@ from coldstream.agent.follower import Job, StreamFollower
 from coldstream.agent.held import Held
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
+from coldstream.agent.state import Course
 from coldstream.agent.step import landed
 from coldstream.agent.upload import fragment_size, upload
 from coldstream.errors import FencedError, LostRangeError, UnavailableError
@@ -763,6 +764,46 @@ def test_no_hole_is_made_of_what_is_held_while_a_deletion_removes_files_in_any_o
     assert stepped.follower.progress.holes == []
     assert tree(site)[0][0] == 0
     assert tree(site)[0][1] > 20
+
+
+def test_no_hole_is_made_of_what_is_held_where_a_deletion_leaves_the_index_of_a_durable_segment(
+    site: Site,
+) -> None:
+    write(site, 20)
+    held, directory = Held(DISK, budget=2**30, most=100), site.data_dir / STREAM
+    stepped = Steps(site, held=held, last_copy=True, flush_ms=1000)
+    stepped.go_on(5)
+    write(site, 50, start_offset=20)
+    held.keep_new(directory, proved=70)
+    (directory / f"{0:020d}.segment").unlink()
+    for first in (10, 20):
+        (directory / f"{first:020d}.index").unlink()
+        (directory / f"{first:020d}.segment").unlink()
+
+    stepped.go_on(6)
+
+    assert stepped.follower.progress.holes == []
+    assert tree(site)[0][1] > 20
+
+
+def test_what_is_held_below_a_gap_shows_that_the_manifest_is_of_another_history(
+    site: Site,
+) -> None:
+    """All members lost a tail with their power, and wrote it anew; retention was quick."""
+    claimed(site, 100)
+    write(site, 100, epochs=((1, 0), (2, 80)))
+    held = Held(DISK, budget=2**30, most=100)
+    log = StreamLog(site.data_dir / STREAM, held)
+    held.keep(log.directory, log.segments(), 75, proved=100)
+    retire(site, 1000)
+    write(site, 60, start_offset=120, epochs=((2, 120),))
+    stepped = Steps(site, held=held, last_copy=True, flush_ms=1000)
+    stepped.follower.course = Course(next_offset=75)
+
+    stepped.go_on(12)
+
+    data = [key.rsplit("/", 1)[1] for key in site.store.objects if "/data/" in key]
+    assert any(name.startswith(f"{80:020d}-") and ".0000000002." in name for name in data)
 
 
 @pytest.mark.parametrize("holds", [False, True])
