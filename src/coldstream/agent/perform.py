@@ -226,10 +226,10 @@ class Performer:
         begin = held.begin(directory, segments, item.next_offset)
         if begin <= max(item.next_offset, segments[0]):
             return
-        below = self.log.chunks_near(begin, committed=_END)[0]
-        if below.chunk_id < begin and below.epoch + course.claim.shift <= item.epoch:
-            # Of a newer epoch it is in no manifest, and shows that this one is of another history.
-            held.release(directory, begin)
+        near, shift = self.log.chunks_near(begin, committed=_END), course.claim.shift
+        if any(each.chunk_id < begin and each.epoch + shift > item.epoch for each in near):
+            return  # it is in no manifest, and shows that this one is of another history
+        held.release(directory, begin)
 
     def _rest(self, course: Course, seen: Seen) -> Rested:
         self.cutter.rest_at(course.next_offset)
