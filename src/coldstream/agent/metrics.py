@@ -33,7 +33,7 @@ _LABELS = ("stream", "vhost", "queue")
 _OF_AGENT = {
     "agent_held_bytes": "Of files that the broker has removed and that are kept until durable",
     "agent_held_budget_bytes": "That such files may take",
-    "agent_held_lacking_files": "Not durable and not held, because too many files are open",
+    "agent_held_lacking_files": "Not durable and not held, because too many are",
     "agent_uploads_in_flight": "Uploads under way",
     "agent_uploads_allowed": "Uploads that may be under way, as link and S3 are",
     "agent_fragment_limit_bytes": "Of the next fragments at the most, as the link is",
