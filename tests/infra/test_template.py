@@ -362,7 +362,7 @@ def test_what_costs_money_has_the_tag_of_its_stack(customised: Assembly) -> None
 
 
 def test_the_outputs_are_those_that_the_command_line_looks_for(assembly: Assembly) -> None:
-    expected = {value for name, value in vars(names).items() if name.startswith("OUTPUT_")}
+    expected = {value for name, value in vars(deployment).items() if name.startswith("OUTPUT_")}
 
     assert set(assembly.template["Outputs"]) == expected
     assert assembly.template["Outputs"][deployment.OUTPUT_BUCKET]["Value"] == {"Ref": "Bucket"}
