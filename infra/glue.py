@@ -50,7 +50,7 @@ class JobPlan:
 
 
 class Jobs(Construct):
-    """One Glue job for each of `coldstream.names.JOBS`.
+    """One Glue job for each of `coldstream.deployment.JOBS`.
 
     No role here may write, delete or replace an object of a stream, or change its item.
 
@@ -114,7 +114,7 @@ class Jobs(Construct):
                 timeout_minutes=_SHORT_MINUTES,
             ),
         }
-        # tests/infra/test_glue.py sees to it that every job of `names.JOBS` has a script.
+        # tests/infra/test_glue.py sees to it that every job of `deployment.JOBS` has a script.
         self.jobs = {
             name: self._job(name, plan)
             for name, plan in plans.items()
