@@ -452,13 +452,17 @@ def test_more_segments_of_a_stream_than_may_be_held_are_told(
     count = len(log.segments())
     assert count > 3
 
-    for hold in (keep, lambda log: log.files.keep_new(log.directory)):
-        log = StreamLog(log.directory, Held(DISK, budget=2**30, most=100))
+    for looks in (True, False):
+        held = Held(DISK, budget=2**30, most=100)
+        other = StreamLog(log.directory, held)
         for _ in range(2):
-            hold(log)
-            assert log.files.lacking == 2 * (count - 3)  # type: ignore[attr-defined]
-        assert any("segments of one stream" in each for each in log.files.words())  # type: ignore[attr-defined]
-        log.files.close()  # type: ignore[attr-defined]
+            if looks:
+                keep(other)
+            else:
+                held.keep_new(log.directory)
+            assert held.lacking == 2 * (count - 3)
+        assert any("segments of one stream" in each for each in held.words())
+        held.close()
 
 
 @pytest.mark.parametrize(("proved", "epoch"), [("all", 2), ("some", 1)])
