@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from coldstream.agent.log import StreamLog
 from coldstream.errors import InvalidInputError
 from coldstream.names import MAX_OFFSET, check_stream
 
@@ -67,6 +68,14 @@ class CommittedOffsets(Protocol):
         """What else is known, as of the last time that it was brought up to date."""
         ...
 
+    def conclude(self, log: StreamLog) -> None:
+        """A directory is gone: what was known of it last counts, as far as what is held has it.
+
+        Args:
+            log: what is held of it.
+        """
+        ...
+
     def forget(self, stream: str) -> None:
         """A directory is gone, and nothing more is asked of it."""
         ...
@@ -91,6 +100,9 @@ class AllCommitted:
     def known(self, stream: str) -> Known:
         """Nothing."""
         return Known()
+
+    def conclude(self, log: StreamLog) -> None:
+        """All of it counts."""
 
     def forget(self, stream: str) -> None:
         """Nothing is known of it."""
@@ -138,6 +150,9 @@ class CommittedFile:
     def known(self, stream: str) -> Known:
         """Nothing."""
         return Known()
+
+    def conclude(self, log: StreamLog) -> None:
+        """What the file says of it stays."""
 
     def forget(self, stream: str) -> None:
         """What the file says of it stays."""

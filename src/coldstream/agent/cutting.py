@@ -119,7 +119,7 @@ class Cutter:
         Raises:
             CorruptDataError, OSError: nothing could be cut before it.
         """
-        seen = (segments[-1], self.log.index_size(segments[-1]), look.limit)
+        seen = (segments[-1], self.log.index_size(segments[-1]), look.limit, look.flush)
         waited = self.ripe_at is not None and look.now >= self.ripe_at
         if seen == self._seen and not self.remaining and not waited:
             return False

@@ -128,7 +128,9 @@ class StreamFollower:
 
     def _see(self, now: float, now_ms: int, most: int) -> Seen:
         stream = self.log.stream
-        if not self.course.vanished:
+        if self.course.vanished:
+            self.committed.conclude(self.log)
+        else:
             self._ask_at = self.committed.refresh(stream, now)
         self.note_end()
         known = self.committed.known(stream)

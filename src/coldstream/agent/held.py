@@ -173,7 +173,7 @@ class Held:
             held.lacking = 2 * beyond
             for each in needed:
                 self._hold(held, directory, each, there, proved, first=len(needed) > 1)
-            self._drop_cut(held, there)
+            self._drop_cut(held, directory, there)
             self.lacking += held.lacking
             if len(needed) == 1 and held.files:
                 self._idle[directory.name] = None
@@ -212,7 +212,7 @@ class Held:
                     continue
                 self._hold(held, directory, first, there, proved, first=True)
                 whole = whole and (index_name(first) in held.files or held.lacking > 0)
-            self._drop_cut(held, there)
+            self._drop_cut(held, directory, there)
             held.seen = stamp.directory if whole else None
             self.lacking += held.lacking
             if len(numbers(held.files)) == 1:
@@ -329,8 +329,10 @@ class Held:
         except OSError:
             return  # it is gone, or no file can be opened any more: a later look tries again
 
-    def _drop_cut(self, held: _Of, there: Collection[str]) -> None:
-        for first in removed.cut_off(held.files, there, held.since or 0):
+    def _drop_cut(self, held: _Of, directory: Path, there: Collection[str]) -> None:
+        files = self._files
+        stamp, open_file = partial(files.stamp, directory), partial(files.open, directory)
+        for first in removed.cut_off(held.files, there, held.since or 0, stamp, open_file):
             self._drop(held, held.files.keys() & pair(first))
 
     def _make_room(self) -> bool:

@@ -137,17 +137,31 @@ def _goes_on(
     return bool(first["epoch"] == last["epoch"])
 
 
-def cut_off(held: Mapping[str, Handle], there: Collection[str], since: int) -> set[int]:
+def cut_off(
+    held: Mapping[str, Handle],
+    there: Collection[str],
+    since: int,
+    stamp: Callable[[str], Stamp],
+    open_file: Callable[[str], AbstractContextManager[LogFile]],
+) -> set[int]:
     """First offsets of held segments that were cut off from a log that stays, or lie below `since`.
 
     They lie above the oldest index that is there, and are not there. So do those of a deletion,
     which removes files in any order and takes seconds. But a segment whose first chunk is committed
     is never cut off whole, or others take its place.
+
+    Args:
+        held: by name.
+        there: names of the files that are in the directory.
+        since: the first segment that is to be held.
+        stamp, open_file: as in `that_count`.
     """
+    halves = {index_name(first_of(name)) for name in _halves(held, there, stamp)}
+    stays = set(there) - halves
     return {
         first
-        for first in numbers(above_begin(held, there))
-        if first < since or not _is_going(held, there, first)
+        for first in numbers(above_begin(held, stays))
+        if first < since or not _is_going(held, stays, first, open_file)
     }
 
 
@@ -159,17 +173,26 @@ def above_begin(held: Collection[str], there: Collection[str]) -> set[str]:
     return {name for name in held if name not in there and first_of(name) > begin}
 
 
-def _is_going(held: Mapping[str, Handle], there: Collection[str], first: int) -> bool:
+def _is_going(
+    held: Mapping[str, Handle],
+    there: Collection[str],
+    first: int,
+    open_file: Callable[[str], AbstractContextManager[LogFile]],
+) -> bool:
     """Whether the first chunk of a segment was committed, and nothing is there in its place."""
-    near = max(each for each in numbers(there) if each < first)
-    own, below = held.get(index_name(first)), held.get(index_name(near))
-    if own is None or below is None:
-        return False
-    last, before = record(own.file, -1), record(below.file, -1)
-    if last is None or before is None or not int(before["offset"]) < first:
+    own, present = held.get(index_name(first)), numbers(there)
+    last = None if own is None else record(own.file, -1)
+    if own is None or last is None or first >= own.once:
         return False
     end = int(last["offset"])
-    return first < own.once and not any(first <= each <= end for each in numbers(there))
+    if any(first <= each <= end for each in present):
+        return False
+    try:
+        with open_file(index_name(max(each for each in present if each < first))) as file:
+            below = record(file, -1)
+    except OSError:
+        return True  # that one goes, too, or the next look can read it
+    return below is not None and int(below["offset"]) < first
 
 
 def standing(there: Collection[str], held: Collection[str]) -> set[str]:

@@ -25,6 +25,7 @@ from coldstream.agent.lanes import Lanes, Valve
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import Members
 from coldstream.agent.progress import Progress
+from coldstream.agent.proving import Proving
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.telling import Beats, Teller
 from coldstream.agent.turns import Turns
@@ -115,6 +116,7 @@ class Agent:
     _held: Held = field(init=False)
     _changes: Changes = field(init=False)
     _lanes: Lanes = field(init=False)
+    _proving: Proving = field(init=False)
     _room: int = field(init=False)  # for uploads that are under way or promised
     _jobs: dict[int, Job] = field(default_factory=dict)  # under way, by identity
     _gone: dict[str, Progress] = field(default_factory=dict)  # what is to be told of lost streams
@@ -131,6 +133,7 @@ class Agent:
         self._held = Held(host.files, budget=settings.held_bytes, most=host.open_files() // 2)
         self._changes = Changes(self.data_dir, host.files)
         self._lanes = Lanes(host, settings)
+        self._proving = Proving(self.committed, self._keep_new, host.monotonic)
         # A look that waits for its thread has a share, too; one without could cut nothing.
         self._room = 2 * settings.uploads + _QUEUED * settings.looks
 
@@ -170,15 +173,15 @@ class Agent:
             self.context, buffers, self._stop, host.jitter, settings.once, self._lanes
         )
         self.interrupted = True
-        looks, uploads, tellers = (
+        looks, uploads = (
             host.workers(settings.looks, "look"),
             host.workers(settings.uploads, "upload"),
-            host.workers(1, "tell"),
         )
-        with uploads as pool, looks as lookers, tellers as speaker:
+        tellers, provers = host.workers(1, "tell"), host.workers(1, "prove")
+        with uploads as pool, looks as lookers, tellers as speaker, provers as prover:
             try:
                 while not self._stop.is_set():
-                    self._pass()
+                    self._pass(prover)
                     self._look(lookers)
                     self._collect(pool, uploader)
                     self._beat(speaker)
@@ -192,7 +195,7 @@ class Agent:
         self._held.close()
         return self.progress()
 
-    def _pass(self) -> None:
+    def _pass(self, prover: Workers) -> None:
         """See which directories there are and which have changed, if it is time to."""
         now = self.host.monotonic()
         if now < self._pass_at:
@@ -206,9 +209,16 @@ class Agent:
         for stream in self._changes.look(list(self._followers), now):
             if stream in known:  # one that has just come has its turn as such
                 self._turns.wake(stream, now)
-            if (all_wait or stream in self._turns.busy) and not self.settings.once:
+            if self.settings.once:
+                continue
+            self._proving.want(stream, now)
+            if all_wait or stream in self._turns.busy:
                 # Its look, or those before it, may wait for a store that hangs.
-                self._held.keep_new(self.data_dir / stream, proved=self._proved(stream))
+                self._keep_new(stream)
+        self._proving.ask(prover, now)
+
+    def _keep_new(self, stream: str) -> None:
+        self._held.keep_new(self.data_dir / stream, proved=self._proved(stream))
 
     def _proved(self, stream: str) -> int:
         try:
@@ -317,6 +327,7 @@ class Agent:
         """Follow a stream no more."""
         progress, self._rows = self._followers.pop(stream).progress, None
         self._turns.forget(stream)
+        self._proving.forget(stream)
         self._held.forget(self.data_dir / stream)
         self._changes.forget(stream)
         self.committed.forget(stream)
@@ -430,7 +441,8 @@ class Agent:
         if looked.over:
             self._part(stream)
             return
-        self._turns.back(stream, follower.wake_at(now), soonest=now + self._poll)
+        if not self._turns.back(stream, follower.wake_at(now), soonest=now + self._poll):
+            self._proving.dismiss(stream)
         for result in self._late.pop(stream, ()):
             self._note(result)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from coldstream.agent.committed import AllCommitted, CommittedOffsets
 from coldstream.agent.files import DISK, LogFile
 from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
@@ -141,6 +142,7 @@ class Run:
     settings: dict[str, Any] = field(default_factory=dict)
     breaks: tuple[str, ...] = ("",)  # begins of the names of calls that may fail
     never: bool = False  # nobody ever commits
+    committed: CommittedOffsets = field(default_factory=AllCommitted)
     looks: int = 0
     reports: int = 0
     reported_at: float = -1.0
@@ -163,7 +165,7 @@ class Run:
             context=failing,
             function=OwnRights(failing, no_pause, lambda: 0),
             data_dir=self.site.data_dir,
-            committed=_all(),
+            committed=self.committed,
             settings=AgentSettings(
                 **{
                     "target_size": 3_000,
@@ -222,9 +224,3 @@ def durable(site: Site, stream: str) -> bool:
     if item is None or not item.root_key:
         return False
     return site.remote_chunks(stream) == site.local_chunks(stream)
-
-
-def _all() -> Any:
-    from coldstream.agent.committed import AllCommitted
-
-    return AllCommitted()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -632,3 +633,58 @@ def test_a_namesake_that_cannot_be_asked_stops_nothing(
 
     assert scene.gate.limit(stream) == 15
     assert scene.gate.name(stream) == QueueName("c", "/", "a.b")
+
+
+@pytest.mark.parametrize("gone", [60, 90])
+def test_of_a_stream_that_is_gone_what_was_proved_last_counts_where_it_is_held(
+    scene: Scene, tmp_path: Path, gone: int
+) -> None:
+    """A deletion goes in any order: without the newest files the last proof does not hold."""
+    held = tmp_path / "held"
+    log = scene.write(100, segment_bytes=600)
+    scene.delivers(log, 90)
+    assert scene.look() == 100
+    shutil.copytree(log.directory, held / STREAM)
+    scene.broker.headers[ORDERS] = NotFoundError("no stream")
+    log.segment_path(gone).unlink()
+    log.index_path(gone).unlink()
+    scene.look()
+
+    scene.gate.conclude(StreamLog(held / STREAM))
+    scene.broker.number += 1
+
+    assert scene.look() == 100, "whatever the broker says of another stream"
+
+
+def test_of_a_stream_that_is_gone_nothing_counts_where_another_history_is_held(
+    scene: Scene, tmp_path: Path
+) -> None:
+    held = tmp_path / "held"
+    log = scene.write(100)
+    scene.delivers(log, 90)
+    assert scene.look() == 100
+    scene.broker.headers[ORDERS] = NoMemberError("there is no running member on this node")
+    scene.write(120, epochs=((1, 0), (2, 50)))
+    assert scene.look() == 0
+    shutil.copytree(log.directory, held / STREAM)
+
+    scene.gate.conclude(StreamLog(held / STREAM))
+
+    assert scene.gate.limit(STREAM) == 0
+
+
+def test_a_stream_that_is_forgotten_while_it_is_asked_about_is_not_known_again(
+    scene: Scene,
+) -> None:
+    scene.delivers(scene.write(100), 90)
+    leads = scene.broker.leads
+
+    def forgotten(vhost: str, queue: str) -> bool | None:
+        scene.gate.forget(STREAM)
+        return leads(vhost, queue)
+
+    scene.broker.leads = forgotten  # type: ignore[method-assign]
+    scene.look()
+
+    assert scene.gate.asked() == [STREAM], "by the limit that the test asks for"
+    assert scene.gate.limit(STREAM) == 0

@@ -6,13 +6,18 @@ import shutil
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from coldstream.agent.committed import Known
-from coldstream.errors import UnavailableError
+from coldstream.agent.gate import Gate
+from coldstream.agent.log import StreamLog
+from coldstream.errors import NotFoundError, UnavailableError
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
 from .disturbed import Faults, Run
-from .machine import EPOCH_MS
+from .machine import EPOCH_MS, Machine
+from .test_gate import ORDERS, Scripted
 
 STREAM = "__orders_1745252105682952932"
 
@@ -31,6 +36,9 @@ class Proved:
 
     def known(self, stream: str) -> Known:
         return Known()
+
+    def conclude(self, log: StreamLog) -> None:
+        pass
 
     def forget(self, stream: str) -> None:
         pass
@@ -61,8 +69,7 @@ def test_a_stream_that_is_deleted_while_s3_is_down_is_uploaded_when_it_is_back(s
 
 def test_of_a_deleted_stream_nothing_is_uploaded_that_was_not_proved(site: Site) -> None:
     write_stream(site.data_dir / STREAM, messages=30, chunk_messages=10)
-    run = deleted(site, 20)
-    run.agent.committed = Proved(20)
+    run = deleted(site, 20, committed=Proved(20))
 
     rows = run.go()
 
@@ -70,6 +77,37 @@ def test_of_a_deleted_stream_nothing_is_uploaded_that_was_not_proved(site: Site)
     assert rows[0].gone is not None
     assert (rows[0].gone.end, rows[0].gone.proved) == (30, 20)
     assert "10 offsets more that were not uploaded: 0 of them" in rows[0].notices[-1]
+
+
+@pytest.mark.parametrize("order", ["newest first", "oldest first", "indexes first"])
+def test_the_tail_of_a_stream_is_uploaded_whatever_order_a_deletion_goes_in(
+    site: Site, order: str
+) -> None:
+    """It takes seconds, and looks come meanwhile. The broker does not know the stream any more."""
+    directory = site.data_dir / STREAM
+    write_stream(directory, messages=60, chunk_messages=10, segment_bytes=600)
+    local, log, broker = site.local_chunks(STREAM), StreamLog(directory), Scripted()
+    broker.headers[ORDERS] = log.header_at(50)
+    settings = {"poll_seconds": 1, "flush_ms": 10**12, "target_size": 10**6}
+    gate, machine = Gate(site.data_dir, broker), Machine()
+    gate.clock = machine.monotonic
+    run = Run(site, machine=machine, most_looks=600, settings=settings, committed=gate)
+    paths = sorted(directory.iterdir(), reverse=order == "newest first")
+    if order == "indexes first":
+        paths.sort(key=lambda each: each.suffix != ".index")
+
+    def deleted() -> None:
+        broker.headers[ORDERS] = NotFoundError("no stream")
+
+    run.happens = {20: deleted, 61: directory.rmdir}
+    run.happens |= {30 + number: path.unlink for number, path in enumerate(paths)}
+    run.done = lambda rows: run.agent._followers == {}  # type: ignore[method-assign]
+    (row,) = run.go()
+
+    assert row.gone is not None
+    assert (row.gone.end, row.gone.proved) == (60, 60)
+    assert site.remote_chunks(STREAM) == local
+    assert row.error is None
 
 
 def test_where_the_rules_say_so_a_deleted_streams_tail_is_not_uploaded_and_told(

@@ -1,7 +1,7 @@
 """Random histories of one stream's files: nothing that was cut off counts, nothing held is lost.
 
 A model broker writes, rolls, retires, is deposed, cuts its tail off, or loses its directory and is
-made anew, on a real disk. What the agent may read is compared with what was committed, after every
+made anew, on a real disk; in the end it may be deleted. What the agent may read is compared with what was committed, after every
 act; and what it held, and knew to be committed, must be there.
 """
 
@@ -11,7 +11,7 @@ import os
 import random
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -212,6 +212,23 @@ class Owner:
         begin = next(iter(self.broker.segments), 0)
         self.sure = {first: sure for first, sure in self.sure.items() if ends[first] <= begin}
 
+    def delete(self, rng: random.Random) -> None:
+        """The stream is deleted: its files go in any order, and looks come meanwhile."""
+        self.hold()
+        paths = sorted(self.broker.directory.iterdir())
+        for path in rng.sample(paths, len(paths)):
+            path.unlink()
+            proved = rng.choice((0, self.limit))  # the gate may find its proof no more
+            with suppress(OSError):
+                match rng.randrange(4):
+                    case 0:
+                        directory, segments = self.log.directory, self.log.segments()
+                        self.held.keep(directory, segments, self.durable, proved=proved)
+                    case 1:
+                        self.held.keep_new(self.log.directory, proved=proved)
+        self.broker.directory.rmdir()
+        self.broker.segments = {}
+
     def upload(self, chunks: int) -> None:
         for each in self.readable()[:chunks]:
             self.durable = each[0] + _MESSAGES
@@ -277,8 +294,7 @@ def play(directory: Path, seed: int) -> None:
                 owner.claim()
         owner.check()
     if rng.random() < 0.5:
-        shutil.rmtree(broker.directory)
-        broker.segments = {}
+        owner.delete(rng)
         owner.check()
     owner.held.close()
     assert (files.open_files, owner.held.unlinked_bytes, owner.held.lacking) == (0, 0, 0)

@@ -660,6 +660,9 @@ class Said:
     def refresh(self, stream: str, now: float) -> float:
         return now
 
+    def conclude(self, log: StreamLog) -> None:
+        pass
+
     def forget(self, stream: str) -> None:
         pass
 
