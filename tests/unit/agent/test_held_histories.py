@@ -1,8 +1,8 @@
 """Random histories of one stream's files: nothing that was cut off counts, nothing held is lost.
 
 A model broker writes, rolls, retires, is deposed, cuts its tail off, or loses its directory and is
-made anew, on a real disk; in the end it may be deleted. What the agent may read is compared with what was committed, after every
-act; and what it held, and knew to be committed, must be there.
+made anew, on a real disk; in the end the stream may be deleted. What the agent may read is compared
+with what was committed, after every act; and what it held, and knew to be committed, must be there.
 """
 
 from __future__ import annotations
