@@ -28,6 +28,7 @@ from coldstream.osiris.chunk import iter_chunks, parse_chunk_header
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.read_policy import ReadPolicy
 from coldstream_devkit.broker import BrokerNode, free_ports
+from coldstream_devkit.broker_cluster import Cluster
 from coldstream_devkit.broker_release import SYSTEM
 from coldstream_devkit.stream_client import Delivered, RefusedError, StreamClient
 from tests.support.gateway import Gateway
@@ -126,6 +127,33 @@ def test_a_client_reads_from_the_first_message_to_the_live_tail_without_noticing
     assert chunks[tiers.Tier.REMOTE]
     assert bool(chunks[tiers.Tier.FILES]) is files
     assert bool(chunks[tiers.Tier.BROKER]) is not files
+
+
+def test_a_gateway_that_knows_several_nodes_serves_while_the_first_ones_are_down(
+    cluster: Cluster, stream: str
+) -> None:
+    """One is down from the beginning, and the one that answers goes later."""
+    _, second, third = cluster.nodes
+    (closed,) = free_ports(1)
+    uris = [StreamUri.parse(each.stream_uri) for each in (third, second)]
+    body = string("app") + string(stream)
+    published(second, stream, 0, 500)
+    with Gateway(Tier(), broker_uri=[replace(uris[0], port=closed), *uris]) as gateway:
+        assert list(numbers(read(gateway.port, stream, 500))) == list(range(500))
+        with RawClient(gateway.port).log_in() as client:
+            client.send(Key.STORE_OFFSET, body + struct.pack(">Q", 7))
+        cluster.flush()
+        third.kill()
+        try:
+            published(second, stream, 500, 500)
+            found = list(numbers(read(gateway.port, stream, 1000)))
+            with RawClient(gateway.port).log_in() as client:
+                code, fields = client.ask(Key.QUERY_OFFSET, body)
+        finally:
+            third.start()
+
+    assert found == list(range(1000))
+    assert (code, fields.number("Q")) == (Code.OK, 7)
 
 
 @pytest.mark.parametrize("policy", list(ReadPolicy))

@@ -32,6 +32,7 @@ class Gateway:
         tier: what it reads.
         port: where it listens.
         said: sentences of its log.
+        broker_uri: of a node, or a list of several.
         broker: in place of one at `broker_uri`.
     """
 
@@ -69,7 +70,8 @@ class Gateway:
 
     async def _serve(self) -> None:
         self.loop, self._end = asyncio.get_running_loop(), asyncio.Event()
-        broker = BrokerTier(self.broker_uri) if self.broker_uri else self.broker
+        uris = self.broker_uri if isinstance(self.broker_uri, list) else [self.broker_uri]
+        broker = BrokerTier(uris[0], uris[1:]) if self.broker_uri else self.broker
         with ThreadPoolExecutor(16) as pool:
             streams = Streams(
                 self.tier.store, self.tier.catalog, PREFIX, self.settings, self.budget, pool,

@@ -135,8 +135,6 @@ def _site(
     from concurrent.futures import ThreadPoolExecutor
     from importlib.metadata import version
 
-    from coldstream.broker.connection import StreamUri
-    from coldstream.gateway.broker_tier import BrokerTier
     from coldstream.gateway.metrics import GatewayMetrics
     from coldstream.gateway.offsets import Offsets
     from coldstream.gateway.site import Site
@@ -144,7 +142,7 @@ def _site(
     from coldstream.reader import MemoryBudget, ReaderSettings
     from coldstream.reader.pool import SharedPool
 
-    broker = BrokerTier(StreamUri.parse(options.stream_uri)) if options.stream_uri else None
+    broker = options.broker()
     budget = MemoryBudget(options.memory)
     metrics = GatewayMetrics(budget)
     gets = SharedPool(_GET_THREADS)

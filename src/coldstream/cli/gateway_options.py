@@ -17,6 +17,7 @@ from coldstream.errors import InvalidInputError
 from coldstream.read_policy import ReadPolicy
 
 if TYPE_CHECKING:
+    from coldstream.gateway.broker_tier import BrokerTier
     from coldstream.gateway.users import FileUsers, Users
 
 _MIB = 2**20
@@ -56,7 +57,8 @@ class GatewayOptions:
             help="Stream port of the broker, rabbitmq-stream://USER:PASSWORD@HOST:PORT, or"
             " rabbitmq-stream+tls://, for what is not in the remote tier yet. The user needs the"
             " right to read the streams, and with RabbitMQ 3.10 to write them, if consumers store"
-            " offsets. History only without it.",
+            " offsets. Several nodes of one cluster with spaces in between: the next is asked where"
+            " one does not answer. History only without it.",
         ),
     ] = ""
     management_uri: Annotated[
@@ -65,7 +67,7 @@ class GatewayOptions:
             envvar=ENV_MANAGEMENT_URI,
             help="Management API of the broker, http://USER:PASSWORD@HOST:PORT, which says who may"
             " log in and read what, where there is no --users. The user needs the tag"
-            " administrator.",
+            " administrator. Several nodes as with --stream-uri.",
         ),
     ] = ""
     data_dir: Annotated[
@@ -158,14 +160,14 @@ class GatewayOptions:
         Raises:
             InvalidInputError: they do not.
         """
-        if self.users is None and not self.management_uri:
+        if self.users is None and not self.management_uri.split():
             raise InvalidInputError("who may log in? Give --users, or --management-uri")
-        if self.data_dir is not None and not self.stream_uri:
+        if self.data_dir is not None and not self.stream_uri.split():
             raise InvalidInputError(
                 "--data-dir needs --stream-uri: files prove nothing without their broker"
             )
         local = (ReadPolicy.DISABLE, ReadPolicy.NOT_IN_DISK)
-        if self.read_policy in local and not self.stream_uri:
+        if self.read_policy in local and not self.stream_uri.split():
             raise InvalidInputError(
                 f"--read-policy {self.read_policy} needs --stream-uri: a broker that is read"
             )
@@ -175,6 +177,18 @@ class GatewayOptions:
             _check_listed(self.data_dir)
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidInputError("--tls-cert and --tls-key go together")
+
+    def broker(self) -> BrokerTier | None:
+        """What the tail is read from; None for history only.
+
+        Raises:
+            InvalidInputError: a URI is none.
+        """
+        from coldstream.broker.connection import StreamUri
+        from coldstream.gateway.broker_tier import BrokerTier
+
+        uris = [StreamUri.parse(each) for each in self.stream_uri.split()]
+        return BrokerTier(uris[0], uris[1:]) if uris else None
 
     def load_users(self) -> Users:
         """Who may log in.
@@ -187,7 +201,8 @@ class GatewayOptions:
 
         if self.users is not None:
             return self.load_user_file()
-        return BrokerUsers(Management.parse(self.management_uri))
+        first, *others = [Management.parse(each) for each in self.management_uri.split()]
+        return BrokerUsers(first, others)
 
     def load_user_file(self) -> FileUsers:
         """Those of `--users`, which is given; raises as `load_users`."""

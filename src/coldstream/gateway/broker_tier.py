@@ -34,16 +34,22 @@ class BrokerTier:
     """A cluster, asked at one node, and at others where that one has no member of a stream.
 
     Args:
-        uri: of the stream port of a node.
+        uri: of the stream port of a node; the one on this machine, if its files are read.
+        others: of the same cluster, asked where that one does not answer.
         seconds: for each answer.
     """
 
     uri: StreamUri
+    others: Sequence[StreamUri] = ()
     seconds: float = 10.0
     _asking: dict[_Place, Upstream] = field(default_factory=dict)
     _attempts: dict[_Place, asyncio.Task[Upstream]] = field(default_factory=dict)
     _retiring: set[asyncio.Task[None]] = field(default_factory=set)
     _made: int = 0  # connections so far, but for those that took the place of one that lived
+    _first: StreamUri = field(init=False)  # asked first: it has answered last
+
+    def __post_init__(self) -> None:
+        self._first = self.uri
 
     async def exists(self, vhost: str, stream: str) -> bool:
         """Whether there is such a stream.
@@ -54,7 +60,7 @@ class BrokerTier:
         if len(stream.encode()) > MAX_NAME:
             return False
         try:
-            return await (await self._ask_at(self.uri, vhost)).exists(stream)
+            return await self._of_any(vhost, lambda at: at.exists(stream))
         except NotFoundError:
             return False  # not even the virtual host
 
@@ -155,16 +161,15 @@ class BrokerTier:
             UnavailableError, PermissionDeniedError, NotFoundError: it cannot be asked.
         """
         _check_name(reference, "a consumer")
-        connection = await self._ask_at(self.uri, vhost)
-        await connection.store_offset(reference, stream, offset)
+        await self._of_any(vhost, lambda at: at.store_offset(reference, stream, offset))
 
     async def query_offset(self, vhost: str, reference: str, stream: str) -> int | None:
         """The offset that a consumer has stored; None if it has none. Raises as `store_offset`."""
         _check_name(reference, "a consumer")
-        connection = await self._ask_at(self.uri, vhost)
+        body = string(reference) + string(stream)
         try:
-            fields = await connection.ask(
-                Key.QUERY_OFFSET, string(reference) + string(stream), about=stream
+            fields = await self._of_any(
+                vhost, lambda at: at.ask(Key.QUERY_OFFSET, body, about=stream)
             )
         except NotFoundError:
             return None
@@ -179,9 +184,9 @@ class BrokerTier:
         """
         for each in words:
             _check_name(each, "a super stream, or of a key,")
-        connection = await self._ask_at(self.uri, vhost)
         body = b"".join(string(each) for each in words)
-        return (await connection.ask(key, body, about=words[-1])).array(Fields.string)
+        fields = await self._of_any(vhost, lambda at: at.ask(key, body, about=words[-1]))
+        return fields.array(Fields.string)
 
     async def close(self) -> None:
         """Leave."""
@@ -229,12 +234,25 @@ class BrokerTier:
         raise error
 
     async def _places(self, vhost: str, stream: str) -> list[StreamUri]:
-        """The node of the URI, then the others that may have a member."""
-        own = await self._ask_at(self.uri, vhost)
-        places = [self.uri]
-        places += [self.uri.at(host, port) for host, port in await own.members(stream)]
+        """The node that has answered, then the others that may have a member."""
+        members = await self._of_any(vhost, lambda at: at.members(stream))
+        asked = self._first
+        places = [asked, *(asked.at(host, port) for host, port in members)]
         unique = {(each.host, each.port): each for each in places}
         return list(unique.values())
+
+    async def _of_any(self, vhost: str, ask: Callable[[Upstream], Awaitable[T]]) -> T:
+        """Ask the node that has answered last, and the others only where it does not."""
+        faults = []
+        for uri in dict.fromkeys((self._first, self.uri, *self.others)):
+            try:
+                answer = await ask(await self._ask_at(uri, vhost))
+            except UnavailableError as exc:
+                faults.append(exc)
+                continue
+            self._first = uri
+            return answer
+        raise faults[0]
 
     async def _ask_at(self, uri: StreamUri, vhost: str) -> Upstream:
         """A connection for questions; many who want the same one share one attempt.

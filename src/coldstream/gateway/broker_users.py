@@ -8,7 +8,7 @@ what he may read. Whoever asks for those needs the tag `administrator`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -50,15 +50,21 @@ class BrokerRights:
             return False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BrokerUsers:
     """The users of a broker.
 
     Attributes:
         management: its API, as an administrator.
+        others: of other nodes of the cluster, asked where that one does not answer.
     """
 
     management: Management
+    others: Sequence[Management] = ()
+    _first: Management = field(init=False)  # asked first: it has answered last
+
+    def __post_init__(self) -> None:
+        self._first = self.management
 
     def log_in(self, user: str, password: str) -> Rights | None:
         """As `Users` says; two requests."""
@@ -73,10 +79,10 @@ class BrokerUsers:
             return None
         path = f"/api/users/{quote(user, safe='')}"
         try:
-            stored = _password(self.management.get(path))
+            stored = _password(self._get(path))
             if not stored or not wanted(stored):
                 return None
-            rows = self.management.get(f"{path}/permissions")
+            rows = self._get(f"{path}/permissions")
         except NotFoundError:
             return None
         if not isinstance(rows, list):
@@ -85,6 +91,18 @@ class BrokerUsers:
             str(row.get("vhost")): str(row.get("read", "")) for row in rows if isinstance(row, dict)
         }
         return BrokerRights(read, stored)
+
+    def _get(self, path: str) -> Any:
+        faults = []
+        for each in dict.fromkeys((self._first, self.management, *self.others)):
+            try:
+                answer = each.get(path)
+            except UnavailableError as exc:
+                faults.append(exc)
+                continue
+            self._first = each
+            return answer
+        raise faults[0]
 
 
 def _password(told: Any) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from coldstream.broker.management import Management
-from coldstream.errors import InvalidInputError
+from coldstream.errors import InvalidInputError, UnavailableError
 from coldstream.gateway import passwords
 from coldstream.gateway.broker_users import BrokerUsers
 from coldstream.gateway.users import parse_users, read_users
@@ -189,6 +190,16 @@ def api() -> Iterator[int]:
         yield server.server_port
         server.shutdown()
         thread.join()
+
+
+def test_where_one_node_does_not_answer_the_next_says_who_may_log_in(api: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    first, second = (Management.parse(f"http://boss:pw@127.0.0.1:{each}") for each in (port, api))
+
+    assert BrokerUsers(first, [second]).log_in("app", "secret") is not None
+    with pytest.raises(UnavailableError, match=str(port)):
+        BrokerUsers(first, [first]).log_in("app", "secret")
 
 
 def test_a_broker_says_who_may_log_in_and_read_what(api: int) -> None:
