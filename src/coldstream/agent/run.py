@@ -8,10 +8,9 @@ costs two `stat` calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 
 from coldstream.agent.changes import Changes
@@ -20,7 +19,7 @@ from coldstream.agent.directory import nothing_found, some, unnamed
 from coldstream.agent.faults import unreadable
 from coldstream.agent.follower import StreamFollower
 from coldstream.agent.held import Held
-from coldstream.agent.host import Flag, Host, Mailbox, ThisMachine, Workers
+from coldstream.agent.host import Flag, Host, ThisMachine, Workers
 from coldstream.agent.lanes import Lanes, Valve
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import Members
@@ -29,9 +28,10 @@ from coldstream.agent.proving import Proving
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.telling import Beats, Teller
 from coldstream.agent.turns import Turns
-from coldstream.agent.upload import BufferPool, Job, Uploaded
+from coldstream.agent.upload import BufferPool
 from coldstream.agent.uploads import Uploader
-from coldstream.errors import ColdstreamError, InvalidInputError, UnavailableError
+from coldstream.agent.work import Work
+from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.manifest.catalog import QueueName
 from coldstream.ports import ClaimFunction, CommitRequests, Heartbeats
 from coldstream.remote.context import Context
@@ -39,32 +39,6 @@ from coldstream.remote.context import Context
 _MAX_GONE = 1000
 #: Looks that wait for a thread: a few, so that whatever is most urgent is next.
 _QUEUED = 2
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """What became of an upload."""
-
-    follower: StreamFollower
-    job: Job
-    outcome: Uploaded | ColdstreamError
-
-
-@dataclass(frozen=True, slots=True)
-class _Looked:
-    """What a look at a stream has come to.
-
-    Attributes:
-        follower: of the stream.
-        jobs: to upload.
-        share: how many it might have had.
-        over: whether the stream is gone, and nothing more is to be done for it.
-    """
-
-    follower: StreamFollower
-    jobs: list[Job]
-    share: int
-    over: bool
 
 
 @dataclass(slots=True)
@@ -108,17 +82,12 @@ class Agent:
     interrupted: bool = False
     _followers: dict[str, StreamFollower] = field(default_factory=dict)
     _turns: Turns = field(default_factory=Turns)
-    _numbers: Iterator[int] = field(default_factory=count)  # of looks
-    _asked: set[int] = field(default_factory=set)  # looks that nobody has begun
-    _late: dict[str, list[_Result]] = field(default_factory=dict)  # of busy ones
-    _came: Mailbox[_Result | _Looked] = field(init=False)
+    _work: Work = field(init=False)
     _stop: Flag = field(init=False)
     _held: Held = field(init=False)
     _changes: Changes = field(init=False)
     _lanes: Lanes = field(init=False)
     _proving: Proving = field(init=False)
-    _room: int = field(init=False)  # for uploads that are under way or promised
-    _jobs: dict[int, Job] = field(default_factory=dict)  # under way, by identity
     _gone: dict[str, Progress] = field(default_factory=dict)  # what is to be told of lost streams
     _rows: list[Progress] | None = None  # of all these, until one comes or goes
     _pass_at: float = float("-inf")  # when the directories are looked at next
@@ -129,13 +98,21 @@ class Agent:
 
     def __post_init__(self) -> None:
         host, settings = self.host, self.settings
-        self._came, self._stop = host.mailbox(), host.flag()
+        self._stop = host.flag()
         self._held = Held(host.files, budget=settings.held_bytes, most=host.open_files() // 2)
         self._changes = Changes(self.data_dir, host.files)
         self._lanes = Lanes(host, settings)
         self._proving = Proving(self.committed, self._keep_new, host.monotonic)
-        # A look that waits for its thread has a share, too; one without could cut nothing.
-        self._room = 2 * settings.uploads + _QUEUED * settings.looks
+        self._work = Work(
+            host,
+            self._turns,
+            self._followers,
+            # A look that waits for its thread has a share, too; one without could cut nothing.
+            room=2 * settings.uploads + _QUEUED * settings.looks,
+            poll=lambda: self._poll,
+            over=self._part,
+            quiet=self._proving.dismiss,
+        )
 
     @property
     def held(self) -> Held:
@@ -149,7 +126,7 @@ class Agent:
             "agent_held_budget_bytes": self.settings.held_bytes,
             "agent_held_lacking_files": self._held.lacking,
             "agent_held_dropped_segments": self._held.dropped,
-            "agent_uploads_in_flight": len(self._jobs),
+            "agent_uploads_in_flight": len(self._work.jobs),
             **self._lanes.figures(),
         }
 
@@ -182,8 +159,8 @@ class Agent:
             try:
                 while not self._stop.is_set():
                     self._pass(prover)
-                    self._look(lookers)
-                    self._collect(pool, uploader)
+                    self._work.look(lookers, _QUEUED * self.settings.looks)
+                    self._work.collect(self._wait_seconds(), pool, uploader)
                     self._beat(speaker)
                     self._tell()
                     if settings.once and not self._turns.busy and self._settled():
@@ -191,7 +168,7 @@ class Agent:
                         break
             finally:
                 self._stop.set()
-        self._note_all(self._came.get(0), None, uploader)
+        self._work.collect(0, None, uploader)
         self._held.close()
         return self.progress()
 
@@ -204,7 +181,7 @@ class Agent:
         self._lanes.follow(self.settings)
         self.valve.set_rate(self.settings.upload_rate)
         known = set(self._followers)
-        all_wait = len(self._turns.busy) >= _QUEUED * self.settings.looks
+        all_wait = self._all_wait
         self._discover(now)
         for stream in self._changes.look(list(self._followers), now):
             if stream in known:  # one that has just come has its turn as such
@@ -216,6 +193,11 @@ class Agent:
                 # Its look, or those before it, may wait for a store that hangs.
                 self._keep_new(stream)
         self._proving.ask(prover, now)
+
+    @property
+    def _all_wait(self) -> bool:
+        """Whether no look could begin."""
+        return len(self._turns.busy) >= _QUEUED * self.settings.looks
 
     def _keep_new(self, stream: str) -> None:
         self._held.keep_new(self.data_dir / stream, proved=self._proved(stream))
@@ -374,104 +356,8 @@ class Agent:
             follower.note_end()
         return follower
 
-    def _look(self, lookers: Workers) -> None:
-        """Have every stream looked at whose time has come, those that wait longest first."""
-        now, settings, turns = self.host.monotonic(), self.settings, self._turns
-        most = _QUEUED * settings.looks
-        due = turns.take(now, most - len(turns.busy))
-        among = most if turns.next_at() <= now else len(due)
-        for stream in due:
-            follower = self._followers[stream]
-            share = max(min(1, self._room), self._room // among)
-            self._room -= share
-            self._asked.add(look := next(self._numbers))
-            try:
-                lookers.submit(self._looked, look, follower, share)
-            except Exception as exc:  # no thread, for one; a worker may have it all the same
-                if self._begins(look):
-                    follower.trouble(exc, now)
-                    self._came.put(_Looked(follower, [], share, over=False))
-
-    def _begins(self, look: int) -> bool:
-        """Whether whoever asks first may do a look; only one may."""
-        try:
-            self._asked.remove(look)
-        except KeyError:
-            return False
-        return True
-
-    def _looked(self, look: int, follower: StreamFollower, share: int) -> None:
-        """In a thread of its own: look at one stream."""
-        if not self._begins(look):
-            return
-        jobs = follower.step(self.host.monotonic(), self.host.now_ms(), most=share)
-        self._came.put(_Looked(follower, jobs, share, follower.over()))
-
-    def _collect(self, pool: Workers, uploader: Uploader) -> None:
-        """Take in what came; wait for something, or for the next look, if nothing did."""
+    def _wait_seconds(self) -> float:
+        """How long nothing is to be done unless something comes."""
         now = self.host.monotonic()
         until = min(self._pass_at, self._turns.next_at(), now + self._poll)
-        waits = len(self._turns.busy) >= _QUEUED * self.settings.looks
-        timeout = self._poll if waits else max(0.0, until - now)
-        self._note_all(self._came.get(timeout), pool, uploader)
-
-    def _note_all(
-        self, came: _Result | _Looked | None, pool: Workers | None, uploader: Uploader
-    ) -> None:
-        while came is not None:
-            if isinstance(came, _Result):
-                self._note(came)
-            else:
-                self._note_look(came, pool, uploader)
-            came = self._came.get(0)
-
-    def _note_look(self, looked: _Looked, pool: Workers | None, uploader: Uploader) -> None:
-        follower, now = looked.follower, self.host.monotonic()
-        stream = follower.progress.stream
-        self._room += looked.share
-        for job in looked.jobs:
-            if pool is None:
-                break  # the agent ends
-            self._room -= 1
-            self._jobs[id(job)] = job
-            try:
-                pool.submit(self._upload, follower, job, uploader)
-            except Exception as exc:  # no thread, for one; a worker may have it all the same
-                self._came.put(_Result(follower, job, _not_begun(job, exc)))
-        if looked.over:
-            self._part(stream)
-            return
-        if not self._turns.back(stream, follower.wake_at(now), soonest=now + self._poll):
-            self._proving.dismiss(stream)
-        for result in self._late.pop(stream, ()):
-            self._note(result)
-
-    def _note(self, result: _Result) -> None:
-        stream = result.job.log.stream
-        if stream in self._turns.busy:  # its follower is another thread's just now
-            self._late.setdefault(stream, []).append(result)
-            return
-        if self._jobs.pop(id(result.job), None) is None:
-            return  # it could not be submitted, and was carried out all the same
-        self._room += 1
-        now = self.host.monotonic()
-        if isinstance(result.outcome, Uploaded):
-            result.follower.finished(result.outcome, now)
-        else:
-            result.follower.failed(result.job.piece, result.outcome, now)
-        if stream in self._followers:  # it may be left alone since, by a rule that has changed
-            self._turns.wake(stream, now)
-
-    def _upload(self, follower: StreamFollower, job: Job, uploader: Uploader) -> None:
-        """In a worker thread: upload one slice."""
-
-        def told(outcome: Uploaded | ColdstreamError) -> None:
-            self._came.put(_Result(follower, job, outcome))
-
-        told(uploader.outcome(job, told))
-
-
-def _not_begun(job: Job, exc: Exception) -> UnavailableError:
-    return UnavailableError(
-        f"an upload could not begin: {exc!r}", stream=job.log.stream, offset=job.piece.first_offset
-    )
+        return self._poll if self._all_wait else max(0.0, until - now)

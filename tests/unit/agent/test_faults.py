@@ -140,8 +140,8 @@ def test_an_upload_that_was_queued_although_its_thread_could_not_be_made_counts_
 
     assert durable(site, ONE)
     assert durable(site, OTHER)
-    assert run.agent._room == 22
-    assert not run.agent._jobs
+    assert run.agent._work.room == 22
+    assert not run.agent._work.jobs
 
 
 def test_a_report_that_cannot_be_written_does_not_end_the_agent(site: Site) -> None:

@@ -155,7 +155,7 @@ def test_a_directory_that_is_gone_is_followed_until_its_uploads_have_ended(site:
     rows = run.go()
 
     assert run.agent._followers == {}
-    assert run.agent._room == 22
+    assert run.agent._work.room == 22
     assert "which is all that its files had" in rows[0].notices[-1]
 
 
