@@ -41,13 +41,15 @@ _IN_PART = {"spark": "glue", _LONGEST: "glue"}
 #: that take more than some ten seconds, the longest first, so that the workers end together. Each
 #: worker takes its next piece when it has two tests left, so none of these is the last.
 _FIRST = (
+    "spark",
+    "glue",
     "e2e",
     "workflows",
-    "glue",
-    "spark",
     "infra",
     "functions/test_steps.py",
     "simulation",
+    "unit/test_consolidate.py",
+    "unit/agent/test_faults.py",
     "unit/jobs/test_latest.py",
     "unit/jobs/test_materialise_run.py",
     "cli/test_agent_service.py",

@@ -34,6 +34,7 @@ from coldstream_devkit.emulator import Emulator
 from tests.glue.in_process import MARKS, Site, deployed, snapshots_of
 from tests.glue.streams import DEEP
 from tests.glue.tripwire import Tripwire
+from tests.support.slow import long, slow
 
 pytestmark = MARKS
 
@@ -129,8 +130,7 @@ def database(site: Site, request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", [*slow(["shadow"]), *long(["scrub", "profile", "fleet"])])
 def test_a_job_that_dies_at_any_write_and_is_run_again_gives_the_same_tables(
     site: Site, wire: Tripwire, database: str, name: str
 ) -> None:
@@ -171,8 +171,7 @@ def dies(wire: Tripwire, number: int, job: Job, given: list[str]) -> bool:
     return False
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", [*slow(["fleet"]), *long(["scrub", "profile", "shadow"])])
 def test_a_job_that_is_killed_leaves_no_half_snapshot_and_the_next_run_is_whole(
     site: Site, wire: Tripwire, database: str, name: str
 ) -> None:

@@ -17,24 +17,23 @@ from tests.simulation.scenarios import (
     a_collection_among_others,
     a_rebalance_among_others,
 )
-from tests.support.slow import slow
+from tests.support.slow import long, slow
 
 #: What has so many orders that `make test-slow` goes through them.
+SLOW = ("an answer is lost, and an upload comes late",)
+#: What has so many that it takes minutes by itself: `make test-slow ALL=1`.
 LONG = (
     "and one that joins elsewhere",
-    "an answer is lost, and an upload comes late",
     "two committers",
+    "two committers, and an answer is lost",
 )
-#: What has so many that it takes minutes by itself: `make test-slow ALL=1`.
-LONGEST = ("two committers, and an answer is lost",)
 
 
-def _long_ones_slow(cases: Collection[str]) -> list[Any]:
-    marks = (pytest.mark.slow, pytest.mark.long)
+def _long_ones_last(cases: Collection[str]) -> list[Any]:
     return [
-        *(each for each in cases if each not in LONG + LONGEST),
-        *slow(each for each in cases if each in LONG),
-        *(pytest.param(each, marks=marks) for each in cases if each in LONGEST),
+        *(each for each in cases if each not in SLOW + LONG),
+        *slow(each for each in cases if each in SLOW),
+        *long(each for each in cases if each in LONG),
     ]
 
 
@@ -54,7 +53,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", _long_ones_slow(CLAIMS))
+@pytest.mark.parametrize("name", _long_ones_last(CLAIMS))
 def test_a_claim_among_commits_ends_well_in_every_order(name: str) -> None:
     explored = explore(a_claim_among_commits(**CLAIMS[name]))
 
@@ -89,7 +88,7 @@ REBALANCES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", _long_ones_slow(REBALANCES))
+@pytest.mark.parametrize("name", _long_ones_last(REBALANCES))
 def test_rebalance_commit_and_retain_end_well_in_every_order(name: str) -> None:
     explored = explore(a_rebalance_among_others(**REBALANCES[name]))
 

@@ -42,7 +42,7 @@ from coldstream_devkit.simulation.explore import (
 )
 from coldstream_devkit.simulation.points import Place
 from tests.support import stage
-from tests.support.slow import in_part_and_in_full, slow
+from tests.support.slow import in_part_and_in_full, long, slow
 from tests.support.stage import (
     CHUNK,
     PREFIX,
@@ -65,8 +65,6 @@ from tests.support.stage import (
     upload,
 )
 
-#: Minutes by itself: `make test-slow ALL=1`.
-LONG = (pytest.mark.slow, pytest.mark.long)
 GRACE_MS = 1000
 SIZE = len(piece(0, 10, uid=1).data)
 NOW_MS = 4 * GRACE_MS
@@ -259,7 +257,11 @@ MEETINGS = [
 ]
 
 
-@pytest.mark.parametrize("tasks", [MEETINGS[2], *slow(MEETINGS[:2] + MEETINGS[3:])], ids=", ".join)
+@pytest.mark.parametrize(
+    "tasks",
+    [MEETINGS[2], *slow([*MEETINGS[:2], MEETINGS[3], *MEETINGS[5:]]), *long([MEETINGS[4]])],
+    ids=", ".join,
+)
 def test_three_that_meet_end_well_in_every_order(tasks: tuple[str, ...]) -> None:
     in_all_orders(*tasks)
 
@@ -271,7 +273,9 @@ def test_two_that_meet_end_well_in_every_order_though_an_answer_is_lost(
     in_all_orders(*tasks[:2], lost_answers=1)
 
 
-@pytest.mark.parametrize("other", ["retain", "rebalance", *slow(["consolidate", "collect"])])
+@pytest.mark.parametrize(
+    "other", ["retain", "rebalance", *slow(["collect"]), *long(["consolidate"])]
+)
 def test_a_repair_and_another_end_well_in_every_order(other: str) -> None:
     in_all_orders("repair", other, "commit", begin=damaged)
 
@@ -289,7 +293,7 @@ def test_a_claim_that_cuts_and_another_end_well_in_every_order(
 @pytest.mark.skipif(not hasattr(plans_claim, "KnownHistory"), reason="claims do not truncate yet")
 @pytest.mark.parametrize(
     "other",
-    [*slow(["rebalance", "retain", "collect"]), pytest.param("consolidate", marks=LONG)],
+    [*slow(["rebalance", "retain", "collect"]), *long(["consolidate"])],
 )
 @pytest.mark.parametrize("where", ["at a border", "a fragment", "in a group"])
 def test_a_claim_that_cuts_a_commit_and_another_end_well_in_every_order(

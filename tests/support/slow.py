@@ -14,6 +14,10 @@ in_part_and_in_full = pytest.mark.parametrize(
 )
 
 
+#: Minutes by itself, and what it shows is shown in part elsewhere: `make test-slow ALL=1`.
+LONG = (pytest.mark.slow, pytest.mark.long)
+
+
 def some(count: int, full: bool, *, most: int = 3) -> list[int]:
     """The numbers below `count`: all of them, or `most` from the first to the last."""
     if full or count <= most:
@@ -24,3 +28,8 @@ def some(count: int, full: bool, *, most: int = 3) -> list[int]:
 def slow(cases: Iterable[Any]) -> list[Any]:
     """Cases of one parameter that only `make test-slow` looks at."""
     return [pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+
+def long(cases: Iterable[Any]) -> list[Any]:
+    """Cases of one parameter that only `make test-slow ALL=1` looks at."""
+    return [pytest.param(case, marks=LONG) for case in cases]

@@ -68,11 +68,12 @@ class CommittedOffsets(Protocol):
         """What else is known, as of the last time that it was brought up to date."""
         ...
 
-    def conclude(self, log: StreamLog) -> None:
+    def conclude(self, log: StreamLog, sure: int) -> None:
         """A directory is gone: what was known of it last counts, as far as what is held has it.
 
         Args:
             log: what is held of it.
+            sure: all that is held below this was committed when its file was last there.
         """
         ...
 
@@ -101,7 +102,7 @@ class AllCommitted:
         """Nothing."""
         return Known()
 
-    def conclude(self, log: StreamLog) -> None:
+    def conclude(self, log: StreamLog, sure: int) -> None:
         """All of it counts."""
 
     def forget(self, stream: str) -> None:
@@ -151,7 +152,7 @@ class CommittedFile:
         """Nothing."""
         return Known()
 
-    def conclude(self, log: StreamLog) -> None:
+    def conclude(self, log: StreamLog, sure: int) -> None:
         """What the file says of it stays."""
 
     def forget(self, stream: str) -> None:

@@ -129,7 +129,8 @@ class StreamFollower:
     def _see(self, now: float, now_ms: int, most: int) -> Seen:
         stream = self.log.stream
         if self.course.vanished:
-            self.committed.conclude(self.log)
+            sure = 0 if self.held is None else self.held.sure(self.log.directory)
+            self.committed.conclude(self.log, sure)
         else:
             self._ask_at = self.committed.refresh(stream, now)
         self.note_end()

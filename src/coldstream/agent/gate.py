@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -215,46 +215,38 @@ class Gate:
             self.pause(_PASS_SECONDS)
 
     def refresh(self, stream: str, now: float) -> float:
-        """As `CommittedOffsets` says; threads may call it."""
+        """As `CommittedOffsets` says; threads may call it, each for another stream."""
         with self._lock:
             before = self._proofs.setdefault(stream, Proof())
-        if not self._knows_enough(stream, before, now):
+        if self._knows_enough(stream, before, now):
+            with self._asking:
+                after = self._looked(stream, before, now)
+        else:
             after = replace(before, again_at=now + AGAIN_SECONDS)
-            self._note(stream, before, after)
-            return after.again_at
-        with self._asking:
-            with self._lock:
-                before = self._proofs.get(stream, before)  # another thread may have asked meanwhile
-            after = before if before.concluded else self._looked(stream, before, now)
-            self._note(stream, before, after)
-        return after.again_at
-
-    def _note(self, stream: str, before: Proof, after: Proof) -> None:
-        """Know what was found, unless the stream is gone or forgotten meanwhile."""
         with self._lock:
-            if self._proofs.get(stream) is before:
-                self._proofs[stream] = after
+            self._proofs[stream] = after
+        return after.again_at
 
     def ask(self, stream: str) -> None:
         """Find out what a directory's queue is called, if it is time to."""
         self.refresh(stream, self.clock())
 
-    def conclude(self, log: StreamLog) -> None:
+    def conclude(self, log: StreamLog, sure: int) -> None:
         """As `CommittedOffsets` says.
 
         A deletion removes files in any order, and without the newest ones the last proof does not
         hold. The chunk that the broker had delivered proves the same of what is held.
         """
         with self._lock:
-            proof = self._proofs.setdefault(log.stream, Proof())
-        if proof.concluded:
-            return
-        limit = proof.limit
-        if not limit and proof.header:
-            with suppress(CorruptDataError, OSError):
-                limit = proved(log, proof.header) or 0
+            proof = self._proofs.get(log.stream, Proof())
+        try:
+            limit = proved(log, proof.header or None)
+        except (CorruptDataError, OSError):
+            limit = None
+        if limit is None:
+            limit = min(proof.limit, sure)
         with self._lock:
-            self._proofs[log.stream] = replace(proof, limit=limit, concluded=True)
+            self._proofs[log.stream] = replace(proof, limit=limit)
 
     def forget(self, stream: str) -> None:
         """As `CommittedOffsets` says."""

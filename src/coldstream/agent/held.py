@@ -42,7 +42,8 @@ class _Of:
         files: by name.
         removed: bytes of those that the broker has removed, oldest first.
         lacking: how many files are there and not held, because too many are.
-        seen: the directory when all that had come was held without a look; None if it never was.
+        seen: the directory, and what was committed, when all that had come was held without a
+            look; None if it never was.
         since: the first segment that is to be held; None if nobody has said.
     """
 
@@ -105,12 +106,12 @@ class Held:
             for handle in held.values():
                 handle.users += 1  # others may let go of it meanwhile
         try:
+            there: Sequence[str] = ()
             try:
                 there = self._files.names(directory)
             except FileNotFoundError:
                 if not held:
                     raise
-                return list(held)
             stamp, open_file = partial(self._files.stamp, directory), partial(self.open, directory)
             return [*there, *removed.that_count(held, there, stamp, open_file)]
         finally:
@@ -165,9 +166,8 @@ class Held:
             held = self._held.setdefault(directory.name, _Of())
             there = removed.standing(there, held.files)
             held.seen, held.since = None, needed[0] if needed else None
-            self._drop(
-                held, held.files.keys() - set(wanted) - removed.above_begin(held.files, there)
-            )
+            stays = self._going(held, directory, there)
+            self._drop(held, held.files.keys() - set(wanted) - stays)
             self._idle.pop(directory.name, None)
             self.lacking -= held.lacking
             held.lacking = 2 * beyond
@@ -188,7 +188,7 @@ class Held:
         try:
             stamp = self._files.stamp(directory, "")
             with self._lock:
-                if self._held.get(directory.name, _Of()).seen == stamp.directory:
+                if self._held.get(directory.name, _Of()).seen == (stamp.directory, proved):
                     return  # files that grow are held already
             there = self._whole(directory)
         except OSError:
@@ -213,7 +213,7 @@ class Held:
                 self._hold(held, directory, first, there, proved, first=True)
                 whole = whole and (index_name(first) in held.files or held.lacking > 0)
             self._drop_cut(held, directory, there)
-            held.seen = stamp.directory if whole else None
+            held.seen = (stamp.directory, proved) if whole else None
             self.lacking += held.lacking
             if len(numbers(held.files)) == 1:
                 self._idle[directory.name] = None
@@ -244,6 +244,14 @@ class Held:
             last = removed.record(index, -1)
         gap = segments[at] > position and (last is None or int(last["offset"]) < position)
         return segments[at] if gap else segments[at - 1]
+
+    def sure(self, directory: Path) -> int:
+        """All that is held of a stream below this was committed when its newest file was there."""
+        with self._lock:
+            files = self._held.get(directory.name, _Of()).files
+            newest = max(numbers(files), default=None)
+            index = None if newest is None else files.get(index_name(newest))
+            return 0 if index is None else index.proved
 
     def any_removed(self, directory: Path) -> bool:
         """Whether anything is held of a stream that the broker had removed at the last look."""
@@ -329,9 +337,15 @@ class Held:
         except OSError:
             return  # it is gone, or no file can be opened any more: a later look tries again
 
+    def _going(self, held: _Of, directory: Path, there: Collection[str]) -> set[str]:
+        """What lies above the oldest index, or went since the segments were looked for."""
+        open_file = partial(self._files.open, directory)
+        going = removed.going(held.files, there, held.since or 0, open_file)
+        return going | removed.above_begin(held.files, there)
+
     def _drop_cut(self, held: _Of, directory: Path, there: Collection[str]) -> None:
-        files = self._files
-        stamp, open_file = partial(files.stamp, directory), partial(files.open, directory)
+        stamp = partial(self._files.stamp, directory)
+        open_file = partial(self._files.open, directory)
         for first in removed.cut_off(held.files, there, held.since or 0, stamp, open_file):
             self._drop(held, held.files.keys() & pair(first))
 

@@ -31,7 +31,6 @@ class Proof:
         trouble: why the last try proved nothing; "" if it did.
         writer: whether the writer is on this node, as of `role_at`; also if nobody can say.
         role_at: when that was asked, monotonic seconds.
-        concluded: whether the directory is gone, so that nothing changes any more.
     """
 
     limit: int = 0
@@ -45,7 +44,6 @@ class Proof:
     trouble: str = ""
     writer: bool = True
     role_at: float = float("-inf")
-    concluded: bool = False
 
 
 def proved(log: StreamLog, header: bytes | None) -> int | None:

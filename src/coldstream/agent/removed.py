@@ -110,18 +110,15 @@ def _committed(
     """Those of the removed files that were committed, from the highest one down."""
     for first in sorted(numbers(removed), reverse=True):
         names = segment_name(first), index_name(first)
-        if above is not None:
-            index = held.get(names[1])
-            if index is None:
-                continue  # nobody knows what it had
-            last = record(index.file, -1)
-            if last is None:
-                continue  # it has no chunk
-            counts = int(last["offset"]) < above and (
-                index.proved >= above or _goes_on(last, index_name(above), open_file)
-            )
-            if not counts:
-                continue  # a tail that was cut off may lie above what was committed
+        index = held.get(names[1])
+        last = None if index is None else record(index.file, -1)
+        if index is None or last is None:
+            continue  # nobody knows what it had, or it has no chunk
+        if above is not None and not (
+            int(last["offset"]) < above
+            and (index.proved >= above or _goes_on(last, index_name(above), open_file))
+        ):
+            continue  # a tail that was cut off may lie above what was committed
         yield from (name for name in names if name in removed)
         above = first
 
@@ -156,7 +153,10 @@ def cut_off(
         since: the first segment that is to be held.
         stamp, open_file: as in `that_count`.
     """
-    halves = {index_name(first_of(name)) for name in _halves(held, there, stamp)}
+    try:
+        halves = {index_name(first_of(name)) for name in _halves(held, there, stamp)}
+    except OSError:
+        return set()  # a later look can tell
     stays = set(there) - halves
     return {
         first
@@ -173,6 +173,26 @@ def above_begin(held: Collection[str], there: Collection[str]) -> set[str]:
     return {name for name in held if name not in there and first_of(name) > begin}
 
 
+def going(
+    held: Mapping[str, Handle],
+    there: Collection[str],
+    since: int,
+    open_file: Callable[[str], AbstractContextManager[LogFile]],
+) -> set[str]:
+    """The held files from `since` on that a deletion has removed, as far as can be said.
+
+    Args:
+        held, there, since, open_file: as in `cut_off`.
+    """
+    return {
+        name
+        for name in held
+        if name not in there
+        and first_of(name) >= since
+        and _is_going(held, there, first_of(name), open_file)
+    }
+
+
 def _is_going(
     held: Mapping[str, Handle],
     there: Collection[str],
@@ -187,8 +207,11 @@ def _is_going(
     end = int(last["offset"])
     if any(first <= each <= end for each in present):
         return False
+    near = max((each for each in present if each < first), default=None)
+    if near is None:
+        return True  # the log begins above it, or is gone
     try:
-        with open_file(index_name(max(each for each in present if each < first))) as file:
+        with open_file(index_name(near)) as file:
             below = record(file, -1)
     except OSError:
         return True  # that one goes, too, or the next look can read it

@@ -24,7 +24,6 @@ from coldstream.agent.lanes import Lanes, Valve
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import Members
 from coldstream.agent.progress import Progress
-from coldstream.agent.proving import Proving
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.telling import Beats, Teller
 from coldstream.agent.turns import Turns
@@ -87,7 +86,6 @@ class Agent:
     _held: Held = field(init=False)
     _changes: Changes = field(init=False)
     _lanes: Lanes = field(init=False)
-    _proving: Proving = field(init=False)
     _gone: dict[str, Progress] = field(default_factory=dict)  # what is to be told of lost streams
     _rows: list[Progress] | None = None  # of all these, until one comes or goes
     _pass_at: float = float("-inf")  # when the directories are looked at next
@@ -102,7 +100,6 @@ class Agent:
         self._held = Held(host.files, budget=settings.held_bytes, most=host.open_files() // 2)
         self._changes = Changes(self.data_dir, host.files)
         self._lanes = Lanes(host, settings)
-        self._proving = Proving(self.committed, self._keep_new, host.monotonic)
         self._work = Work(
             host,
             self._turns,
@@ -111,7 +108,6 @@ class Agent:
             room=2 * settings.uploads + _QUEUED * settings.looks,
             poll=lambda: self._poll,
             over=self._part,
-            quiet=self._proving.dismiss,
         )
 
     @property
@@ -154,11 +150,11 @@ class Agent:
             host.workers(settings.looks, "look"),
             host.workers(settings.uploads, "upload"),
         )
-        tellers, provers = host.workers(1, "tell"), host.workers(1, "prove")
-        with uploads as pool, looks as lookers, tellers as speaker, provers as prover:
+        tellers = host.workers(1, "tell")
+        with uploads as pool, looks as lookers, tellers as speaker:
             try:
                 while not self._stop.is_set():
-                    self._pass(prover)
+                    self._pass()
                     self._work.look(lookers, _QUEUED * self.settings.looks)
                     self._work.collect(self._wait_seconds(), pool, uploader)
                     self._beat(speaker)
@@ -172,7 +168,7 @@ class Agent:
         self._held.close()
         return self.progress()
 
-    def _pass(self, prover: Workers) -> None:
+    def _pass(self) -> None:
         """See which directories there are and which have changed, if it is time to."""
         now = self.host.monotonic()
         if now < self._pass_at:
@@ -186,21 +182,14 @@ class Agent:
         for stream in self._changes.look(list(self._followers), now):
             if stream in known:  # one that has just come has its turn as such
                 self._turns.wake(stream, now)
-            if self.settings.once:
-                continue
-            self._proving.want(stream, now)
-            if all_wait or stream in self._turns.busy:
+            if (all_wait or stream in self._turns.busy) and not self.settings.once:
                 # Its look, or those before it, may wait for a store that hangs.
-                self._keep_new(stream)
-        self._proving.ask(prover, now)
+                self._held.keep_new(self.data_dir / stream, proved=self._proved(stream))
 
     @property
     def _all_wait(self) -> bool:
         """Whether no look could begin."""
         return len(self._turns.busy) >= _QUEUED * self.settings.looks
-
-    def _keep_new(self, stream: str) -> None:
-        self._held.keep_new(self.data_dir / stream, proved=self._proved(stream))
 
     def _proved(self, stream: str) -> int:
         try:
@@ -309,7 +298,6 @@ class Agent:
         """Follow a stream no more."""
         progress, self._rows = self._followers.pop(stream).progress, None
         self._turns.forget(stream)
-        self._proving.forget(stream)
         self._held.forget(self.data_dir / stream)
         self._changes.forget(stream)
         self.committed.forget(stream)

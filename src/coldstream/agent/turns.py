@@ -48,8 +48,8 @@ class Turns:
         if at < self._at.get(stream, float("inf")):
             self._set(stream, at)
 
-    def back(self, stream: str, at: float, *, soonest: float) -> bool:
-        """A look is over; whether something has happened to the stream meanwhile.
+    def back(self, stream: str, at: float, *, soonest: float) -> None:
+        """A look is over.
 
         Args:
             stream: that was looked at.
@@ -58,7 +58,6 @@ class Turns:
         """
         woken = self._busy.pop(stream, None)
         self._set(stream, max(soonest, at if woken is None else min(at, woken)))
-        return woken is not None
 
     def forget(self, stream: str) -> None:
         """A stream is gone."""

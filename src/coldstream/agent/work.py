@@ -55,7 +55,6 @@ class Work:
         room: uploads that may be under way or promised.
         poll: seconds before a stream is looked at again.
         over: called with a stream that is gone, and of which all that can be is done.
-        quiet: called with a stream that was looked at, and to which nothing happened meanwhile.
 
     Attributes:
         jobs: uploads under way, by identity.
@@ -67,7 +66,6 @@ class Work:
     room: int
     poll: Callable[[], float]
     over: Callable[[str], object]
-    quiet: Callable[[str], object]
     jobs: dict[int, Job] = field(default_factory=dict)
     _came: Mailbox[_Result | _Looked] = field(init=False)
     _numbers: Iterator[int] = field(default_factory=count)  # of looks
@@ -146,8 +144,7 @@ class Work:
         if looked.over:
             self.over(stream)
             return
-        if not self.turns.back(stream, follower.wake_at(now), soonest=now + self.poll()):
-            self.quiet(stream)
+        self.turns.back(stream, follower.wake_at(now), soonest=now + self.poll())
         for result in self._late.pop(stream, ()):
             self._note(result)
 

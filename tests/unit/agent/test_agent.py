@@ -599,12 +599,12 @@ def test_a_file_of_offsets_that_is_written_just_now_does_not_end_the_agent(
     path.write_text(json.dumps({STREAM: "all"}))
     write_stream(site.data_dir / STREAM, messages=20, chunk_messages=10)
     agent = site.agent(committed=CommittedFile(path), once=False)
-    agent._pass(agent.host.workers(1, "prove").__enter__())
+    agent._pass()
     assert agent._turns.take(agent.host.monotonic(), 5), "its look goes on"
     path.write_text("{")
     write_stream(site.data_dir / STREAM, messages=10, chunk_messages=10, start_offset=20)
 
     agent._pass_at = float("-inf")
-    agent._pass(agent.host.workers(1, "prove").__enter__())
+    agent._pass()
 
     assert agent.held.unlinked_bytes == 0

@@ -17,7 +17,7 @@ from coldstream.agent.progress import Progress
 from coldstream.agent.upload import BufferPool
 from coldstream.errors import UnavailableError
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
-from tests.support.slow import in_part_and_in_full, some
+from tests.support.slow import long, slow, some
 
 from .conftest import Site
 from .disturbed import Broken, Faults, Run, durable
@@ -87,9 +87,9 @@ def calls_of_a_clean_run(tmp: Site, **more: Any) -> int:
         (no_disk, 3, False, True),
     ],
 )
-@in_part_and_in_full
+@pytest.mark.parametrize("most", [25, *slow([60]), *long([10**6])])
 def test_whichever_call_fails_every_stream_becomes_durable_without_a_restart(
-    full: bool,
+    most: int,
     tmp_path_factory: pytest.TempPathFactory,
     error: Callable[[], BaseException],
     length: int,
@@ -103,7 +103,7 @@ def test_whichever_call_fails_every_stream_becomes_durable_without_a_restart(
 
     count = calls_of_a_clean_run(site(), commits=commits, after=after)
     stuck = []
-    for number in (1 + at for at in some(count, full, most=25)):
+    for number in (1 + at for at in some(count, False, most=most)):
         where = site()
         run = begin(where, faults=Faults(number, length, error), commits=commits, after=after)
         run.go()

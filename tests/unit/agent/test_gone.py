@@ -37,7 +37,7 @@ class Proved:
     def known(self, stream: str) -> Known:
         return Known()
 
-    def conclude(self, log: StreamLog) -> None:
+    def conclude(self, log: StreamLog, sure: int) -> None:
         pass
 
     def forget(self, stream: str) -> None:

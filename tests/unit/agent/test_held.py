@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -642,3 +644,120 @@ def test_where_files_are_few_a_stream_whose_older_segment_waits_is_served_first(
     for each in idle:
         keep(each)
     assert busy.segments() == before, "the idle ones take nothing back from it"
+
+
+def test_of_a_stream_that_is_gone_a_tail_that_was_cut_off_while_a_look_hung_does_not_count(
+    log: StreamLog,
+) -> None:
+    """It lies below what was proved since; nothing that is held goes on from it."""
+    *_, stale = StreamLog(log.directory).segments()
+    keep(log, proved=stale)
+    log.index_path(stale).unlink()
+    log.segment_path(stale).unlink()
+    end = stale + 100
+    write_stream(
+        log.directory, messages=100, chunk_messages=2, segment_bytes=5_000,
+        start_offset=stale, epochs=((1, 0), (2, stale)),
+    )  # fmt: skip
+    retire(log, len([each for each in StreamLog(log.directory).segments() if each < end - 20]))
+    held = log.files
+    assert isinstance(held, Held)
+    held.keep_new(log.directory, proved=end)
+
+    shutil.rmtree(log.directory)
+
+    assert stale not in log.segments()
+    assert log.chunks_between(0, _END, committed=_END)[-1].next_offset == end
+    assert held.sure(log.directory) == end
+
+
+def test_a_newest_segment_without_a_chunk_hides_nothing_of_a_stream_that_is_gone(
+    log: StreamLog,
+) -> None:
+    before = StreamLog(log.directory).segments()
+    write_stream(log.directory, messages=2, chunk_messages=2, start_offset=40)
+    for path, size in ((log.index_path(40), INDEX_HEADER_SIZE), (log.segment_path(40), 8)):
+        with path.open("r+b") as file:
+            file.truncate(size)
+    keep(log, proved=0)
+
+    shutil.rmtree(log.directory)
+
+    assert log.segments() == before
+
+
+def test_what_a_deletion_took_first_is_held_on_though_an_index_goes_between_two_listings(
+    log: StreamLog,
+) -> None:
+    segments = log.segments()
+    held = keep(log, proved=40)
+    for first in (segments[2], *segments[:2]):
+        seen = log.segments()
+        log.index_path(first).unlink()
+        log.segment_path(first).unlink()
+        held.keep(log.directory, seen, 0, proved=40)
+
+    shutil.rmtree(log.directory)
+
+    assert log.segments() == segments
+
+
+@pytest.mark.parametrize("since", [0, None])
+def test_what_was_proved_since_is_known_of_what_is_held_though_no_file_has_come(
+    log: StreamLog, since: int | None
+) -> None:
+    """Else a deletion that begins with the newest segment looks like a tail that was cut off."""
+    segments, held = log.segments(), log.files
+    assert isinstance(held, Held)
+    if since is not None:
+        keep(log, since, proved=0)
+    os.utime(log.directory, (0, 0))  # the directory has not changed for long
+    held.keep_new(log.directory, proved=0)
+    held.keep_new(log.directory, proved=40)
+    log.index_path(segments[-1]).unlink()
+    log.segment_path(segments[-1]).unlink()
+    held.keep_new(log.directory, proved=40)
+
+    shutil.rmtree(log.directory)
+
+    assert log.segments() == segments
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_an_index_that_cannot_be_looked_at_lets_nothing_go(tmp_path: Path, looks: bool) -> None:
+    """A deletion has removed its segment; nobody can say yet."""
+    files = Unreadable()
+    held = Held(files, budget=2**30, most=100)
+    log = StreamLog(tmp_path / STREAM, held)
+    write_stream(log.directory, messages=40, chunk_messages=2, segment_bytes=5_000)
+    segments = log.segments()
+    held.keep(log.directory, segments, 0, proved=40)
+    log.segment_path(segments[-1]).unlink()
+    files.name = log.index_path(segments[-1]).name
+    if looks:
+        held.keep(log.directory, segments, 0, proved=40)
+    else:
+        held.keep_new(log.directory, proved=40)
+
+    shutil.rmtree(log.directory)
+
+    assert log.segments() == segments
+    held.forget(log.directory)
+    assert held.lacking == 0
+
+
+class Unreadable:
+    """The disk, of which one file cannot be looked at."""
+
+    name = ""
+
+    def names(self, directory: Path) -> Sequence[str]:
+        return DISK.names(directory)
+
+    def stamp(self, directory: Path, name: str) -> Stamp:
+        if self.name and name == self.name:
+            raise OSError(errno.EIO, "Input/output error")
+        return DISK.stamp(directory, name)
+
+    def open(self, directory: Path, name: str) -> AbstractContextManager[LogFile]:
+        return DISK.open(directory, name)

@@ -179,9 +179,13 @@ class Owner:
         return StreamLog(self.broker.directory, self.held)
 
     def look(self) -> None:
+        self.ask()
+        self.hold()
+
+    def ask(self) -> None:
+        """A look begins so, and may hang then."""
         if not self.broker.deposed:
             self.limit = max(self.limit, min(self.broker.committed_end, self.broker.end))
-        self.hold()
 
     def hold(self) -> None:
         self.held.keep(self.log.directory, self.log.segments(), self.durable, proved=self.limit)
@@ -195,10 +199,17 @@ class Owner:
 
     def hold_new(self) -> None:
         """What a member that was made anew has in other segments is held in these."""
-        self.held.keep_new(self.log.directory)
-        there = self.broker.segments
+        self.held.keep_new(self.log.directory, proved=self.limit)
+        there, since = self.broker.segments, self.held._held[STREAM].since or 0
         begin = min(there, default=_end(self.broker.committed))
         self.sure = {f: sure for f, sure in self.sure.items() if f in there or f < begin}
+        self.sure |= {
+            first: (_end(chunks), self.limit)
+            for first, chunks in there.items()
+            if _end(chunks) <= self.limit and first >= since
+        }
+        expected = self.expected()
+        self.sure = {first: sure for first, sure in self.sure.items() if first in expected}
 
     def claim(self) -> None:
         self.sure = {}
@@ -214,7 +225,7 @@ class Owner:
 
     def delete(self, rng: random.Random) -> None:
         """The stream is deleted: its files go in any order, and looks come meanwhile."""
-        self.hold()
+        rng.choice((self.hold, self.hold_new))()
         paths = sorted(self.broker.directory.iterdir())
         for path in rng.sample(paths, len(paths)):
             path.unlink()
@@ -268,7 +279,7 @@ def play(directory: Path, seed: int) -> None:
     broker = Broker(directory / STREAM)
     owner = Owner(broker, Held(files, budget=2**30, most=1000))
     broker.publish()
-    kinds = rng.choice((14, 18))  # of every other history all members are sound
+    kinds = rng.choice((15, 19))  # of every other history all members are sound
     for _ in range(60):
         match rng.randrange(kinds):
             case 0 | 1 | 2 | 3 | 4:
@@ -285,12 +296,14 @@ def play(directory: Path, seed: int) -> None:
             case 13:
                 owner.upload(rng.randrange(1, 9))
             case 14:
-                broker.depose(rng.randrange(0, 6))
+                owner.ask()
             case 15:
-                broker.rejoin()
+                broker.depose(rng.randrange(0, 6))
             case 16:
-                owner.lose(rng.randrange(1, 15), rng.randrange(1, 4))
+                broker.rejoin()
             case 17:
+                owner.lose(rng.randrange(1, 15), rng.randrange(1, 4))
+            case 18:
                 owner.claim()
         owner.check()
     if rng.random() < 0.5:

@@ -660,7 +660,7 @@ class Said:
     def refresh(self, stream: str, now: float) -> float:
         return now
 
-    def conclude(self, log: StreamLog) -> None:
+    def conclude(self, log: StreamLog, sure: int) -> None:
         pass
 
     def forget(self, stream: str) -> None:

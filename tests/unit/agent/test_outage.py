@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
-from shutil import rmtree
 from threading import Event
 from typing import Any
 
 import pytest
 
 from coldstream.agent import link
-from coldstream.agent.gate import Gate
 from coldstream.agent.host import ThisMachine
-from coldstream.agent.log import StreamLog
 from coldstream.agent.progress import Progress
-from coldstream.broker.management import StreamQueue
-from coldstream.errors import NotFoundError, UnavailableError
+from coldstream.errors import UnavailableError
 from coldstream.ports.objects import CutShortError
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
 from .disturbed import Failing, Faults, Run, durable
 from .machine import EPOCH_MS, Machine
-from .test_gate import Scripted
 
 STREAMS = [f"__stream{number}_1745252105682952932" for number in range(5)]
 HOURS = 2 * 3600.0
@@ -221,63 +215,6 @@ def test_what_comes_and_goes_while_all_looks_wait_for_a_table_that_hangs_is_uplo
     agent.run()
 
     assert site.remote_chunks(last) == everything[0]
-
-
-def test_what_comes_while_looks_hang_is_proved_and_uploaded_though_its_stream_is_deleted(
-    site: Site,
-) -> None:
-    """The broker is asked apart from the looks: once the stream is gone, it has no answer."""
-    broker = Scripted(queues=[StreamQueue("/", each[2:].split("_")[0]) for each in STREAMS])
-    logs = {each: StreamLog(site.data_dir / each) for each in STREAMS}
-
-    def grow(stream: str, begin: int, messages: int) -> None:
-        more: dict[str, Any] = {"messages": messages, "chunk_messages": 10, "segment_bytes": 50_000}
-        write_stream(site.data_dir / stream, start_offset=begin, **more)
-        queue, end = broker.queues[STREAMS.index(stream)], begin + messages
-        broker.headers[queue] = logs[stream].header_at(end - 10)
-
-    for stream in STREAMS:
-        grow(stream, 0, 40)
-    gate, hangs, last = Gate(site.data_dir, broker), Hangs(), STREAMS[-1]
-    agent = site.agent(
-        once=False, flush_ms=0, looks=1, watch_seconds=0.05, host=ThisMachine(), committed=gate
-    )
-    agent.context = replace(agent.context, catalog=Failing(site.catalog, hangs, "catalog"))
-    stages = ["begin", "grow", "delete", "end"]
-    everything: list[bytes] = []
-    waited = count()
-
-    def report(rows: list[Progress]) -> None:
-        if stages[0] == "begin":
-            if len(rows) < len(STREAMS) or any(row.next_offset < 40 for row in rows):
-                return
-            hangs.open.clear()
-            for stream in STREAMS[:-1]:
-                grow(stream, 40, 10)
-        elif stages[0] == "grow":
-            if len(agent._turns.busy) < 2:
-                return
-            grow(last, 40, 400)
-            everything.append(site.local_chunks(last))
-        elif stages[0] == "delete":
-            if gate.limit(last) < 440 and next(waited) < 600:
-                return
-            broker.headers[broker.queues[-1]] = NotFoundError("no stream")
-            rmtree(site.data_dir / last)
-            hangs.open.set()
-        elif last not in agent._followers:
-            agent.stop()
-            return
-        else:
-            return
-        del stages[0]
-
-    agent.report = report
-    rows = {row.stream: row for row in agent.run()}
-
-    assert site.remote_chunks(last) == everything[0]
-    assert rows[last].gone is not None
-    assert rows[last].gone.proved == 440
 
 
 class Brittle:
