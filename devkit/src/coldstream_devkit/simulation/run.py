@@ -309,7 +309,8 @@ def _all_mutants(first: int, processes: int) -> int:
         verdict = f"caught by seed {failure.seed}: {failure.kind}" if failure else "not caught"
         limit = f"<= {mutant.seeds}" if mutant.seeds else "never"
         limit += f", of {mutant.actions} actions" if mutant.actions != ACTIONS else ""
-        print(f"mutant {name:<18} {seeds:>6} seeds ({limit}) {'' if right else 'WRONG '}{verdict}")
+        word = "" if right else "WRONG "
+        print(f"mutant {name:<18} {seeds:>6} seeds ({limit}) {word}{verdict}", flush=True)
     print(f"mutants {len(MUTANTS)} wrong {wrong}")
     return 1 if wrong else 0
 
