@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import signal
 import time
@@ -13,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coldstream_devkit.broker import BrokerNode, free_ports
+from coldstream_devkit.stream_client import StreamClient
 
 from .conftest import END_SECONDS, Publisher, Site, start_again
 
@@ -49,6 +51,13 @@ def scraped(port: int) -> str:
     """The metrics of an agent."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
         return str(page.read().decode())
+
+
+def scraped_if_there(port: int) -> str:
+    """The metrics of an agent; "" before it serves them."""
+    with contextlib.suppress(OSError):
+        return scraped(port)
+    return ""
 
 
 def watermarks(page: str, stream: str) -> set[float]:
@@ -112,6 +121,31 @@ def test_a_broker_that_is_killed_under_load_and_comes_back_loses_nothing_in_the_
     assert process.returncode == 0, err.decode()
     verified = site.run("verify", f"//{stream}", "--deep")
     assert verified.returncode == 0, verified.stdout.decode()
+
+
+def test_what_waits_for_its_fragment_to_fill_is_uploaded_when_its_stream_is_deleted(
+    site: Site, node: BrokerNode, stream: str, wait_for: Callable[[Callable[[], Any]], Any]
+) -> None:
+    (port,), size = free_ports(1), 3000
+    with contextlib.closing(StreamClient(node.ports.stream)) as client:
+        client.create(stream, {"stream-max-segment-size-bytes": "50000"})
+        client.declare(stream)
+        bodies = [(b"%09d " % n).ljust(100, b".") for n in range(size)]
+        client.publish(list(enumerate(bodies)))
+        waiting = set(range(size))
+        while waiting:
+            waiting -= set(client.confirmed(10))
+        more = ("--flush-seconds", "900", "--metrics-port", str(port))
+        process = site.start(*agent(site, node, *more))
+        try:
+            wait_for(lambda: max(watermarks(scraped_if_there(port), stream), default=0) == size)
+            assert min(watermarks(scraped(port), stream)) < size, "nothing waits"
+            client.delete(stream)
+            wait_for(lambda: remote(site, stream) == bodies)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=END_SECONDS)
+    assert process.returncode == 0, err.decode()
 
 
 def test_one_run_uploads_what_is_committed_and_ends(
