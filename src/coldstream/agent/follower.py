@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from coldstream.agent import division, due
+from coldstream.agent import between, division, due
 from coldstream.agent import step as steps
 from coldstream.agent.committed import CommittedOffsets
 from coldstream.agent.effects import Begun, Effect, Event, Failed, Hold, Seen
@@ -204,7 +204,7 @@ class StreamFollower:
 
     def finished(self, uploaded: Uploaded, now: float) -> None:
         """An upload has landed in the store."""
-        self.course = steps.landed(self.course, uploaded.key.first_offset, now)
+        self.course = between.landed(self.course, uploaded.key.first_offset, now)
         self.progress.fragments += 1
         self.progress.bytes += uploaded.size
         self._performer.strangers.uploaded(uploaded.key)
@@ -213,7 +213,7 @@ class StreamFollower:
     def failed(self, piece: Slice, error: ColdstreamError, now: float) -> None:
         """An upload has failed for good: cut again from it, up to the chunk at fault if one is."""
         failure = self._failure(error, now)
-        self.course = steps.given_back(
+        self.course = between.given_back(
             self.course, piece.first_offset, failure.error, now, failure.again_at
         )
         self._performer.cutter.position = self.course.position
@@ -222,7 +222,7 @@ class StreamFollower:
     def trouble(self, exc: Exception, now: float) -> None:
         """It could not be looked at."""
         failure = self._failure(exc, now)
-        self.course = steps.failing(self.course, failure.error, failure.again_at)
+        self.course = between.failing(self.course, failure.error, failure.again_at)
         self._tell()
 
     def _failure(self, exc: Exception, now: float) -> Failed:
@@ -283,7 +283,7 @@ class StreamFollower:
         """
         if self.progress.gone is None:
             self.progress.gone = GoneStream(at_ms)
-            self.course = steps.vanished(self.course)
+            self.course = between.vanished(self.course)
 
     def over(self) -> bool:
         """Whether the directory is gone, and nothing more of it can be uploaded; says so then."""

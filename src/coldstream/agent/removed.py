@@ -114,10 +114,11 @@ def _committed(
         last = None if index is None else record(index.file, -1)
         if index is None or last is None:
             continue  # nobody knows what it had, or it has no chunk
-        if above is not None and not (
+        counts = above is None or (
             int(last["offset"]) < above
             and (index.proved >= above or _goes_on(last, index_name(above), open_file))
-        ):
+        )
+        if not counts:
             continue  # a tail that was cut off may lie above what was committed
         yield from (name for name in names if name in removed)
         above = first

@@ -2,7 +2,7 @@
 
 A look at a stream begins with `Begun`. Whoever performs an effect hands back what came of it as an
 event, and performs what follows from it before the effects that were left; `Failed` ends the look
-but for what follows from it. Uploads come back between two looks, as `Landed` and `GivenBack`.
+but for what follows from it. Uploads come back between two looks (`between`).
 Whatever a stream waits for, its files are held: the broker goes on to remove the oldest.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coldstream.agent import division
+from coldstream.agent.between import failing, outdated
 from coldstream.agent.cutting import OwnClaim
 from coldstream.agent.due import LEVEL_SECONDS
 from coldstream.agent.effects import (
@@ -44,7 +45,6 @@ from coldstream.agent.effects import (
 from coldstream.agent.gaps import Bridged
 from coldstream.agent.opening import Opened
 from coldstream.agent.state import (
-    NEVER,
     Behind,
     Blocked,
     Course,
@@ -56,7 +56,7 @@ from coldstream.agent.state import (
     Suspect,
     Waiting,
 )
-from coldstream.errors import ColdstreamError, CorruptDataError, UnavailableError
+from coldstream.errors import UnavailableError
 from coldstream.manifest.catalog import CatalogItem
 
 Next = tuple[Course, tuple[Effect, ...]]
@@ -151,7 +151,7 @@ def _work(course: Course, seen: Seen) -> Next:
     if isinstance(state, Open):
         if not _is_overtaken(course, seen):
             return _cut(course, seen)
-        course = _outdated(course)
+        course = outdated(course)
     if course.flying or isinstance(state, Gone):
         return course, (Hold(),)
     opening = Opening(course.claim, course.suspect)
@@ -226,7 +226,7 @@ def _cut_to(course: Course, seen: Seen, event: CutTo) -> Next:
     if event.begun:
         flying = (*course.flying, *event.begun)
         course = replace(course, flying=flying, moved_at=seen.now, cut_offset=event.position)
-    return (_outdated(course) if event.over else course), ()
+    return (outdated(course) if event.over else course), ()
 
 
 def _begins_above(course: Course, seen: Seen, begin: int) -> Next:
@@ -240,7 +240,7 @@ def _begins_above(course: Course, seen: Seen, begin: int) -> Next:
 def _bridged(course: Course, seen: Seen, there: Bridged) -> Next:
     course = replace(course, next_offset=there.next_offset)
     if there.epoch != course.claim.epoch:
-        return _outdated(course), ()
+        return outdated(course), ()
     at = there.position
     hole_end = at if there.waiting else None
     course = replace(course, position=at, cut_offset=at, hole_end=hole_end, moved_at=seen.now)
@@ -263,16 +263,16 @@ def _watching(course: Course, seen: Seen, trying: bool) -> Next:
 def _item_read(course: Course, seen: Seen, item: CatalogItem) -> Next:
     epoch, now = course.claim.epoch, seen.now
     if item.epoch > epoch:
-        return _outdated(course), ()
+        return outdated(course), ()
     if item.ledger.floor(epoch) != course.claim.ledger.floor(epoch):
         # Rebuilt, or an older root was adopted: no commit takes what this claim uploads.
         if now - course.reclaimed_at >= seen.settings.rescan_seconds:
-            course = _outdated(replace(course, reclaimed_at=now))
+            course = outdated(replace(course, reclaimed_at=now))
         return course, ()
     lacks_name = seen.super_stream and not item.name.super_stream
     if lacks_name and now - course.reclaimed_at >= LEVEL_SECONDS:
         # A super stream is made partition by partition, and bound last: at the claim it was none.
-        return _outdated(replace(course, reclaimed_at=now)), ()
+        return outdated(replace(course, reclaimed_at=now)), ()
     effects: tuple[Effect, ...] = ()
     if item.next_offset > course.next_offset:
         course = replace(course, next_offset=item.next_offset, moved_at=now)
@@ -298,81 +298,6 @@ def _failed(course: Course, seen: Seen, event: Failed) -> Next:
         # The first fault stays the one that is told.
         return replace(course, gave_up=True), (Hold(),)
     return failing(course, event.error, event.again_at), (Hold(),)
-
-
-# --- between two looks ---
-
-
-def landed(course: Course, first_offset: int, now: float) -> Course:
-    """An upload has landed in the store.
-
-    Args:
-        course: of the stream.
-        first_offset: of the slice.
-        now: monotonic seconds.
-    """
-    course = replace(course, flying=_without(course.flying, first_offset), moved_at=now)
-    state, suspect = course.state, course.suspect
-    if isinstance(state, Blocked | Waiting | Gone) or suspect is None:
-        return course
-    if course.position <= suspect.at:
-        return course
-    course = replace(course, state=replace(state, suspect=None))
-    return _outdated(course) if suspect.joins else course
-
-
-def given_back(
-    course: Course, first_offset: int, error: ColdstreamError, now: float, again_at: float
-) -> Course:
-    """An upload has failed for good: cut again from it, up to the chunk at fault if one is.
-
-    Args:
-        course: of the stream.
-        first_offset: of the slice.
-        error: why.
-        now: monotonic seconds.
-        again_at: when it is tried again, monotonic seconds.
-    """
-    course = replace(
-        course,
-        flying=_without(course.flying, first_offset),
-        moved_at=now,
-        position=min(course.position, first_offset),
-    )
-    if not isinstance(error, CorruptDataError) or error.offset is None:
-        return failing(course, error, again_at)
-    at, state = max(error.offset, first_offset), course.state
-    course = replace(course, error=error)
-    match state:
-        case Cutting() | Behind():
-            return replace(course, state=Blocked(state.claim, at, again_at))
-        case Blocked():
-            return replace(course, state=replace(state, at=min(at, state.at), until=again_at))
-        case Draining():
-            return replace(course, state=replace(state, until=again_at, suspect=Suspect(at)))
-    return replace(course, state=Waiting(again_at))
-
-
-def failing(course: Course, error: ColdstreamError, again_at: float) -> Course:
-    """Something has failed: what is under way ends, and then the stream is claimed anew.
-
-    Args:
-        course: of the stream.
-        error: what.
-        again_at: when it is tried again, monotonic seconds.
-    """
-    course = replace(course, error=error)
-    if not course.claim.epoch:
-        return replace(course, state=Waiting(again_at))
-    return replace(course, state=Draining(course.claim, again_at, course.suspect))
-
-
-def vanished(course: Course) -> Course:
-    """The directory is gone: what is held of it is uploaded at once."""
-    state, course = course.state, replace(course, vanished=True)
-    if isinstance(state, Waiting | Draining | Blocked):
-        return replace(course, state=replace(state, until=NEVER))
-    return course
 
 
 def placed(course: Course, *, more: bool) -> Course:
@@ -402,16 +327,3 @@ def stands_by(course: Course, writer: bool, now: float, *, once: bool) -> bool:
     if once or course.vanished or now < course.turn.acts_until:
         return False
     return not writer
-
-
-def _outdated(course: Course) -> Course:
-    """The claim must be made again, once what is under way has come back."""
-    state = course.state
-    if isinstance(state, Waiting | Gone | Draining):
-        return course
-    return replace(course, state=Draining(course.claim, suspect=course.suspect))
-
-
-def _without(flying: tuple[int, ...], offset: int) -> tuple[int, ...]:
-    at = flying.index(offset)
-    return flying[:at] + flying[at + 1 :]

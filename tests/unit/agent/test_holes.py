@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from coldstream.agent.between import landed
 from coldstream.agent.committed import AllCommitted, CommittedFile, Known
 from coldstream.agent.files import DISK
 from coldstream.agent.follower import Job, StreamFollower
@@ -19,7 +20,6 @@ from coldstream.agent.held import Held
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.state import Course
-from coldstream.agent.step import landed
 from coldstream.agent.upload import fragment_size, upload
 from coldstream.errors import FencedError, LostRangeError, UnavailableError
 from coldstream.manifest.entries import EntryKind

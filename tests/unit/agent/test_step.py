@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coldstream.agent.between import failing, given_back, landed, vanished
 from coldstream.agent.cutting import OwnClaim
 from coldstream.agent.due import LEVEL_SECONDS, Reasons, settled, wake_at
 from coldstream.agent.effects import (
@@ -52,7 +53,7 @@ from coldstream.agent.state import (
     Suspect,
     Waiting,
 )
-from coldstream.agent.step import failing, given_back, landed, placed, step, vanished
+from coldstream.agent.step import placed, step
 from coldstream.errors import CorruptDataError, FencedError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.ledger import Ledger
