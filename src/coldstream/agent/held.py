@@ -273,6 +273,11 @@ class Held:
             for handle in self._held.get(directory.name, _Of()).files.values():
                 handle.proved = 0
 
+    def gone(self, directory: Path) -> None:
+        """A directory is gone, so that what is held of it is nowhere else: no other needs it more."""
+        with self._lock:
+            self._idle.pop(directory.name, None)
+
     def forget(self, directory: Path) -> None:
         """Hold nothing of a stream any more."""
         with self._lock:

@@ -277,6 +277,7 @@ class Agent:
             if self._is_there(stream):
                 self._drop(stream)  # it is to be left alone from now on
             else:
+                self._held.gone(self.data_dir / stream)
                 follower.vanish(self.host.now_ms())
                 self._turns.wake(stream, now)
 
