@@ -82,8 +82,8 @@ simulate: setup ## Histories of the whole system, each from one seed (SEEDS=2000
 	$(BIN)/python -m coldstream_devkit.simulation.run --seeds $(or $(SEEDS),2000) --first $(or $(FIRST),0) --actions $(or $(ACTIONS),40)
 
 .PHONY: mutants
-mutants: setup ## Take each guard out: after how many seeds the simulator catches it
-	$(BIN)/python -m coldstream_devkit.simulation.run --mutants --first $(or $(FIRST),0)
+mutants: setup ## Take each guard out: after how many seeds the simulator catches it (RECORD=1: notes them)
+	$(BIN)/python -m coldstream_devkit.simulation.run --mutants --first $(or $(FIRST),0) $(if $(RECORD),--record)
 
 KERNEL_FUZZ := build/kernel/fuzz.so
 FUZZ_SECONDS ?= 60

@@ -244,9 +244,24 @@ class Gate:
         except (CorruptDataError, OSError):
             limit = None
         if limit is None:
-            limit = min(proof.limit, sure)
+            limit = max(min(proof.limit, sure), self._below(log, proof))
         with self._lock:
             self._proofs[log.stream] = replace(proof, limit=limit)
+
+    def _below(self, log: StreamLog, proof: Proof) -> int:
+        """Where the log ends, if below the chunk of the last proof and in its epoch; else 0.
+
+        An epoch has one writer, whose log only grows.
+        """
+        try:
+            chunk = parse_chunk_header(proof.header)
+            near = log.chunks_near(2**64 - 1, committed=2**64 - 1)
+        except (CorruptDataError, OSError):
+            return 0
+        last = near[-1] if near else None
+        if last is None or last.epoch != chunk.epoch or last.chunk_id >= chunk.chunk_id:
+            return 0
+        return min(proof.limit, last.next_offset)
 
     def forget(self, stream: str) -> None:
         """As `CommittedOffsets` says."""

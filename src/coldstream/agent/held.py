@@ -175,9 +175,9 @@ class Held:
                 self._hold(held, directory, each, there, proved, first=len(needed) > 1)
             self._drop_cut(held, directory, there)
             self.lacking += held.lacking
-            if len(needed) == 1 and held.files:
-                self._idle[directory.name] = None
             self._bound(held, there)
+            if len(needed) == 1 and held.files and not held.removed:
+                self._idle[directory.name] = None
 
     def keep_new(self, directory: Path, *, proved: int = 0) -> None:
         """Hold what has come to a stream, too; nothing goes but what was cut off or is too much.
@@ -215,9 +215,9 @@ class Held:
             self._drop_cut(held, directory, there)
             held.seen = (stamp.directory, proved) if whole else None
             self.lacking += held.lacking
-            if len(numbers(held.files)) == 1:
-                self._idle[directory.name] = None
             self._bound(held, there)
+            if len(numbers(held.files)) == 1 and not held.removed:
+                self._idle[directory.name] = None
 
     def begin(self, directory: Path, segments: Sequence[int], position: int) -> int:
         """Where a log goes on from `position`: above it if what lay there was removed and not held.
@@ -246,12 +246,11 @@ class Held:
         return segments[at] if gap else segments[at - 1]
 
     def sure(self, directory: Path) -> int:
-        """All that is held of a stream below this was committed when its newest file was there."""
+        """All that is held of a stream below this was committed, as far as the files can say."""
         with self._lock:
             files = self._held.get(directory.name, _Of()).files
-            newest = max(numbers(files), default=None)
-            index = None if newest is None else files.get(index_name(newest))
-            return 0 if index is None else index.proved
+            at = removed.anchor(files)
+            return 0 if at is None else files[index_name(at)].proved
 
     def any_removed(self, directory: Path) -> bool:
         """Whether anything is held of a stream that the broker had removed at the last look."""
@@ -274,7 +273,7 @@ class Held:
                 handle.proved = 0
 
     def gone(self, directory: Path) -> None:
-        """A directory is gone, so that what is held of it is nowhere else: no other needs it more."""
+        """Its directory is gone, and what is held of it is nowhere else: no other takes it."""
         with self._lock:
             self._idle.pop(directory.name, None)
 

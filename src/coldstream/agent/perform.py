@@ -193,7 +193,8 @@ class Performer:
         if self.held is not None and not course.vanished:
             # What a new epoch has cut off must not be taken for what retention has removed; but
             # what that removed while the remote tier did not answer is nowhere else.
-            self.held.doubt(self.log.directory)
+            if limit:  # else nothing is claimed
+                self.held.doubt(self.log.directory)
             self._hold(course)
             self._show_gap(self.held, course)
         opened = open_stream(

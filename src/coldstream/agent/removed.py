@@ -82,8 +82,9 @@ def that_count(
     there = standing({*there, *halves}, held)
     removed = {name for name in held if name not in there}
     begin = begin_of(there)
-    if begin is not None:
-        removed = {name for name in removed if first_of(name) <= begin}
+    highest = begin if begin is not None else _newest(held, open_file)
+    if highest is not None:
+        removed = {name for name in removed if first_of(name) <= highest}
     return [*halves, *_committed(held, removed, begin, open_file)]
 
 
@@ -103,25 +104,75 @@ def _halves(
 
 def _committed(
     held: Mapping[str, Handle],
-    removed: Collection[str],
+    removed: set[str],
     above: int | None,
     open_file: Callable[[str], AbstractContextManager[LogFile]],
 ) -> Iterator[str]:
     """Those of the removed files that were committed, from the highest one down."""
-    for first in sorted(numbers(removed), reverse=True):
+    gone = above is None
+    for first, index, last in reversed([*_filled(held)]):
         names = segment_name(first), index_name(first)
-        index = held.get(names[1])
-        last = None if index is None else record(index.file, -1)
-        if index is None or last is None:
-            continue  # nobody knows what it had, or it has no chunk
-        counts = above is None or (
-            int(last["offset"]) < above
-            and (index.proved >= above or _goes_on(last, index_name(above), open_file))
-        )
+        if not removed & set(names):
+            continue
+        counts = above is None or _joins(index, last, above, open_file)
+        if gone and above is not None and int(last["offset"]) < above:
+            counts = counts or index.proved > int(last["offset"])
         if not counts:
             continue  # a tail that was cut off may lie above what was committed
         yield from (name for name in names if name in removed)
         above = first
+
+
+def anchor(held: Mapping[str, Handle]) -> int | None:
+    """The newest segment of which something was committed when it was there.
+
+    The newest that has a chunk where there is none; None if no segment has one.
+    """
+    known = [(index.proved > first, first) for first, index, _ in _filled(held)]
+    return max(known)[1] if known else None
+
+
+def _newest(
+    held: Mapping[str, Handle], open_file: Callable[[str], AbstractContextManager[LogFile]]
+) -> int | None:
+    """The newest segment that goes on from the anchor, of a directory that is gone."""
+    begin = anchor(held)
+    above = [each for each in _filled(held) if begin is not None and each[0] >= begin]
+    if not above:
+        return None
+    (at, index, last), *above = above
+    for first, next_index, next_last in above:
+        if _joins(index, last, first, open_file):
+            at, index, last = first, next_index, next_last
+    return at
+
+
+def _filled(held: Mapping[str, Handle]) -> Iterator[tuple[int, Handle, np.void]]:
+    """Held segments that have a chunk: first offset, index, its last record; the oldest first."""
+    for first in sorted(numbers(held)):
+        index = held.get(index_name(first))
+        last = None if index is None else record(index.file, -1)
+        if index is not None and last is not None:
+            yield first, index, last
+
+
+def _joins(
+    index: Handle,
+    last: np.void,
+    above: int,
+    open_file: Callable[[str], AbstractContextManager[LogFile]],
+) -> bool:
+    """Whether what begins at `above` is of the log that a segment below it is of.
+
+    Args:
+        index: of the segment.
+        last: its last record.
+        above: first offset of a segment.
+        open_file: as in `that_count`.
+    """
+    if int(last["offset"]) >= above:
+        return False
+    return index.proved >= above or _goes_on(last, index_name(above), open_file)
 
 
 def _goes_on(

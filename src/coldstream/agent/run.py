@@ -270,14 +270,18 @@ class Agent:
 
     def _part_with(self, vanished: Collection[str], now: float) -> None:
         """Their directories are gone: what is held of them is uploaded, and then they are told."""
-        for stream in set(vanished) - set(self._turns.busy):
-            follower = self._followers[stream]
+        for stream in vanished:
+            follower, busy = self._followers[stream], stream in self._turns.busy
             if follower.progress.gone is not None:
                 continue
-            if self._is_there(stream):
+            there = self._is_there(stream)
+            if not there:
+                self._held.gone(self.data_dir / stream)
+            if busy:
+                continue  # another thread has its follower
+            if there:
                 self._drop(stream)  # it is to be left alone from now on
             else:
-                self._held.gone(self.data_dir / stream)
                 follower.vanish(self.host.now_ms())
                 self._turns.wake(stream, now)
 

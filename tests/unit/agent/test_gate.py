@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Sequence
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from coldstream.agent.files import DISK
 from coldstream.agent.gate import Gate
+from coldstream.agent.held import Held
 from coldstream.agent.log import StreamLog
 from coldstream.broker.answers import LogInError, NoMemberError
 from coldstream.broker.limits import Limits
@@ -676,7 +679,8 @@ def test_where_the_chunk_that_proved_it_is_not_held_what_was_sure_of_the_files_c
     scene: Scene, tmp_path: Path
 ) -> None:
     """A tail that was cut off may be held below what was proved later."""
-    log, held = scene.write(100, segment_bytes=600), tmp_path / "held" / STREAM
+    held = tmp_path / "held" / STREAM
+    log = scene.write(100, segment_bytes=600, epochs=((1, 0), (2, 90)))
     scene.delivers(log, 90)
     assert scene.look() == 100
     shutil.copytree(log.directory, held)
@@ -686,3 +690,114 @@ def test_where_the_chunk_that_proved_it_is_not_held_what_was_sure_of_the_files_c
     scene.gate.conclude(StreamLog(held), 40)
 
     assert scene.gate.limit(STREAM) == 40
+
+
+@dataclass
+class Member:
+    """A directory of which files are held, and a gate that asks about it."""
+
+    scene: Scene
+
+    def __post_init__(self) -> None:
+        self.held = Held(DISK, budget=2**30, most=100)
+        self.directory = self.scene.data_dir / STREAM
+        self.disk = StreamLog(self.directory)
+        self.log = StreamLog(self.directory, self.held)
+
+    def append(self, begin: int, end: int, epoch: int, *, roll: bool = False) -> None:
+        body = bytes([64 + epoch]) * 50
+        chunks = [
+            build_chunk(each, epoch, 1_790_000_000_000, [body] * 10)
+            for each in range(begin, end, 10)
+        ]
+        append_chunks(self.directory, chunks, roll=roll)
+
+    def cut_off(self, first: int) -> None:
+        self.disk.index_path(first).unlink()
+        self.disk.segment_path(first).unlink()
+
+    def proved(self, chunk_id: int) -> int:
+        """A look begins."""
+        self.scene.delivers(self.disk, chunk_id)
+        return self.scene.look(after=40)
+
+    def keep(self, proved: int) -> None:
+        """And it holds."""
+        self.held.keep(self.directory, self.log.segments(), 0, proved=proved)
+
+    def left(self) -> list[tuple[int, int]]:
+        """Chunks that count once the stream is deleted: offset, epoch."""
+        shutil.rmtree(self.directory)
+        self.scene.gate.conclude(self.log, self.held.sure(self.directory))
+        limit = self.scene.gate.limit(STREAM)
+        return [
+            (each.chunk_id, each.epoch)
+            for each in self.log.chunks_between(0, 1000, committed=limit)
+        ]
+
+
+def every_ten(begin: int, end: int, epoch: int) -> list[tuple[int, int]]:
+    return [(offset, epoch) for offset in range(begin, end, 10)]
+
+
+def test_an_empty_segment_of_a_member_made_anew_does_not_vouch_for_a_tail_that_was_cut_off(
+    scene: Scene,
+) -> None:
+    member = Member(scene)
+    member.append(0, 100, 1)
+    assert member.proved(90) == 100
+    member.append(100, 150, 1, roll=True)
+    member.keep(100)
+    member.cut_off(100)
+    member.append(100, 150, 2, roll=True)
+    assert member.proved(140) == 150
+    shutil.rmtree(member.directory)
+    member.directory.mkdir()
+    member.append(150, 160, 2)
+    for path, size in ((member.disk.index_path(150), 8), (member.disk.segment_path(150), 8)):
+        os.truncate(path, size)
+    member.held.keep_new(member.directory, proved=150)
+
+    assert member.left() == every_ten(0, 100, 1)
+
+
+def test_what_lies_below_a_proof_of_its_epoch_counts_though_that_is_not_held(scene: Scene) -> None:
+    """The stream is deleted before the look that has proved it holds what has come."""
+    member = Member(scene)
+    member.append(0, 100, 1)
+    assert member.proved(50) == 60
+    member.keep(60)
+    member.append(100, 150, 1, roll=True)
+    assert member.proved(140) == 150
+
+    assert member.left() == every_ten(0, 100, 1)
+
+
+def test_a_newest_segment_that_was_cut_off_hides_nothing_that_was_proved_below_it(
+    scene: Scene,
+) -> None:
+    member = Member(scene)
+    member.append(0, 100, 1)
+    member.append(100, 150, 1, roll=True)
+    assert member.proved(90) == 100
+    member.keep(100)
+    member.cut_off(100)
+    member.append(100, 130, 2)
+    assert member.proved(120) == 130
+
+    assert member.left() == [*every_ten(0, 100, 1), *every_ten(100, 130, 2)]
+
+
+def test_a_newest_segment_of_which_nothing_was_proved_hides_nothing_below_it(scene: Scene) -> None:
+    """The broker was started anew: tracking data of an epoch of its own, which nobody delivers."""
+    member = Member(scene)
+    member.append(0, 100, 1)
+    assert member.proved(90) == 100
+    tracking = {"chunk_type": ChunkType.TRACKING_SNAPSHOT}
+    append_chunks(member.directory, [build_chunk(100, 1, 1_790_000_000_000, [b"x"], **tracking)])
+    append_chunks(
+        member.directory, [build_chunk(101, 2, 1_790_000_000_000, [b"x"], **tracking)], roll=True
+    )
+    member.keep(100)
+
+    assert member.left() == every_ten(0, 100, 1)

@@ -110,6 +110,38 @@ def test_the_tail_of_a_stream_is_uploaded_whatever_order_a_deletion_goes_in(
     assert row.error is None
 
 
+def test_a_claim_that_is_tried_while_a_deletion_goes_on_forgets_nothing_that_was_proved(
+    site: Site,
+) -> None:
+    """S3 is down, so it is tried again and again; the gate's proof is lost with the newest file."""
+    directory = site.data_dir / STREAM
+    epochs = ((1, 0), (2, 30))
+    write_stream(directory, messages=60, chunk_messages=5, segment_bytes=6000, epochs=epochs)
+    local, log, broker = site.local_chunks(STREAM), StreamLog(directory), Scripted()
+    broker.headers[ORDERS] = log.header_at(55)
+    down = Faults(1, 10**9, lambda: UnavailableError("S3 does not answer"))
+    gate, machine = Gate(site.data_dir, broker), Machine()
+    gate.clock = machine.monotonic
+    settings = {"poll_seconds": 1, "rescan_seconds": 1}
+    run = Run(
+        site, down, machine=machine, most_looks=1500, settings=settings, committed=gate,
+        breaks=("store",),
+    )  # fmt: skip
+
+    def deleted() -> None:
+        broker.headers[ORDERS] = NotFoundError("no stream")
+
+    paths = sorted(directory.iterdir(), reverse=True)
+    run.happens = {40: deleted, 130: directory.rmdir, 600: lambda: setattr(down, "length", 0)}
+    run.happens |= {45 + 5 * number: path.unlink for number, path in enumerate(paths)}
+    run.done = lambda rows: run.agent._followers == {}  # type: ignore[method-assign]
+    (row,) = run.go()
+
+    assert site.remote_chunks(STREAM) == local
+    assert row.gone is not None
+    assert (row.gone.end, row.gone.proved) == (60, 60)
+
+
 def test_where_the_rules_say_so_a_deleted_streams_tail_is_not_uploaded_and_told(
     site: Site,
 ) -> None:

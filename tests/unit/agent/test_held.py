@@ -662,6 +662,22 @@ def test_a_stream_that_is_gone_gives_its_files_to_no_other(tmp_path: Path) -> No
     assert held.lacking > 0
 
 
+def test_a_stream_that_is_being_deleted_gives_its_files_to_no_other(tmp_path: Path) -> None:
+    held = Held(DISK, budget=2**30, most=2)
+    deleted, busy = (StreamLog(tmp_path / f"__{each}_1", held) for each in ("deleted", "busy"))
+    for each in (deleted, busy):
+        write_stream(each.directory, messages=8, chunk_messages=2, segment_bytes=5_000)
+    keep(deleted, since=7)
+    newest = deleted.segments()[-1]
+    for path in deleted.directory.iterdir():
+        path.unlink()
+    keep(deleted, since=7)
+
+    keep(busy)
+
+    assert deleted.segments() == [newest]
+
+
 def test_of_a_stream_that_is_gone_a_tail_that_was_cut_off_while_a_look_hung_does_not_count(
     log: StreamLog,
 ) -> None:

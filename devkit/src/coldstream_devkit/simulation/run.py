@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from pathlib import Path
 
 from coldstream_devkit.simulation import history
 from coldstream_devkit.simulation.choices import Choices
@@ -34,6 +35,9 @@ from coldstream_devkit.simulation.shrink import shrink
 
 _BATCH = 100
 _SEEDS = 2000
+#: The seed that has caught each mutant once. It is played first, so that CI looks for few of them
+#: anew; a change of what a history chooses makes them stale: `make mutants RECORD=1`.
+_CAUGHT = Path(__file__).with_name("caught.json")
 _SHRUNK = 3  # so many failures are shrunk and shown in full
 
 
@@ -174,10 +178,24 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def caught(mutant: str, first: int, most: int, *, processes: int) -> tuple[int, Failure | None]:
-    """After how many seeds a mutant is caught, and how; None if it is not within `most`."""
+def caught(
+    mutant: str, first: int, most: int, *, processes: int, known: int | None = None
+) -> tuple[int, Failure | None]:
+    """After how many seeds a mutant is caught, and how; None if it is not within `most`.
+
+    Args:
+        mutant: name.
+        first: seed.
+        most: seeds.
+        processes: that play them.
+        known: a seed that has caught it once; it is played first.
+    """
     seeds = 0
     actions = MUTANTS[mutant].actions
+    if known is not None and first <= known < first + most:
+        tally = play_seeds(range(known, known + 1), mutant, actions=actions)
+        if tally.failures:
+            return known - first + 1, tally.failures[0]
     for tally in play_many(
         first, most, processes=processes, mutant=mutant, actions=actions, until_failure=True
     ):
@@ -219,6 +237,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument(
         "--mutants", action="store_true", help="after how many seeds each is caught"
     )
+    options.add_argument(
+        "--record", action="store_true", help=f"with --mutants: write the seeds to {_CAUGHT.name}"
+    )
     options.add_argument("--trace", type=int, help="play this seed alone and print what happens")
     options.add_argument("--no-shrink", action="store_true", help="only name failing seeds")
     options.add_argument("--json", action="store_true", help="the result as a JSON object")
@@ -238,6 +259,8 @@ def _check(options: argparse.ArgumentParser, given: argparse.Namespace) -> None:
         if value is not None and value < least:
             options.error(f"--{name} must be at least {least}, not {value}")
     given.seeds = _SEEDS if (asked := given.seeds) is None else asked
+    if given.record and not given.mutants:
+        options.error("--record goes with --mutants")
     alone = "trace" if given.trace is not None else "mutants" if given.mutants else ""
     others = {
         "--json": given.json,
@@ -255,7 +278,7 @@ def _run(given: argparse.Namespace) -> int:
     if given.trace is not None:
         return _traced(given.trace, given.mutant, given.actions)
     if given.mutants:
-        return _all_mutants(given.first, given.processes)
+        return _all_mutants(given.first, given.processes, record=given.record)
     total = Tally()
     began = told = time.perf_counter()
     for tally in play_many(
@@ -295,14 +318,20 @@ def _traced(seed: int, mutant: str, actions: int) -> int:
 _MISFITS = frozenset({"TypeError", "AttributeError", "NameError"})
 
 
-def _all_mutants(first: int, processes: int) -> int:
+def _all_mutants(first: int, processes: int, *, record: bool) -> int:
     """A line for each mutant; those that nothing needs alone (`seeds` 0) must not be caught."""
     wrong = 0
+    known: dict[str, int] = {} if record else json.loads(_CAUGHT.read_text())
+    found: dict[str, int] = {}
     for name, mutant in MUTANTS.items():
         if mutant.seeds is None:
             print(f"mutant {name:<18} left to known histories and regressions in tests")
             continue
-        seeds, failure = caught(name, first, mutant.seeds or 1000, processes=processes)
+        seeds, failure = caught(
+            name, first, mutant.seeds or 1000, processes=processes, known=known.get(name)
+        )
+        if failure is not None:
+            found[name] = failure.seed
         right = (failure is not None) == (mutant.seeds > 0)
         right = right and (failure is None or failure.kind not in _MISFITS)
         wrong += not right
@@ -312,6 +341,8 @@ def _all_mutants(first: int, processes: int) -> int:
         word = "" if right else "WRONG "
         print(f"mutant {name:<18} {seeds:>6} seeds ({limit}) {word}{verdict}", flush=True)
     print(f"mutants {len(MUTANTS)} wrong {wrong}")
+    if record:
+        _CAUGHT.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return 1 if wrong else 0
 
 
