@@ -11,6 +11,9 @@ file counts only if all of it was known to be committed when it was last there, 
 it is of the same epoch: an epoch has one writer, whose log only grows. What follows it is the next
 one that counts, or the oldest that is there, and none of it may reach above where that begins: a
 member that was made anew begins where its writer's log does, perhaps in the middle of what is held.
+
+Where nothing is there any more, the first to count is the newest of which something was committed,
+and with it what goes on from there.
 """
 
 from __future__ import annotations
