@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from coldstream.agent.committed import CommittedFile
+from coldstream.agent.held import Held
 from coldstream.agent.history import CommittedHistory
 from coldstream.agent.host import ThisMachine
 from coldstream.agent.log import StreamLog
@@ -608,3 +609,20 @@ def test_a_file_of_offsets_that_is_written_just_now_does_not_end_the_agent(
     agent._pass()
 
     assert agent.held.unlinked_bytes == 0
+
+
+def test_of_a_stream_that_is_deleted_while_its_look_hangs_no_other_takes_the_files(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_stream(site.data_dir / STREAM, messages=20, chunk_messages=10)
+    agent = site.agent(once=False)
+    agent._pass()
+    assert agent._turns.take(agent.host.monotonic(), 5), "its look goes on"
+    gone: list[Path] = []
+    monkeypatch.setattr(Held, "gone", lambda self, directory: gone.append(directory))
+
+    shutil.rmtree(site.data_dir / STREAM)
+    agent._discover(agent.host.monotonic())
+
+    assert gone == [site.data_dir / STREAM]
+    assert agent._followers[STREAM].progress.gone is None, "another thread has its follower"
