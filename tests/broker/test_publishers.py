@@ -10,6 +10,7 @@ import json
 import random
 import secrets
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ from rstream import (
     Producer,
     RawMessage,
 )
+from rstream.exceptions import StreamDoesNotExist
 
 from coldstream.osiris.chunk import ChunkHeader, ChunkType, parse_chunk_header
 from coldstream.osiris.index import index_records
@@ -208,10 +210,31 @@ def chunks(node: BrokerNode, stream: str) -> list[ChunkHeader]:
     return found
 
 
+async def subscribed(
+    node: BrokerNode, stream: str, take: Callable[[bytes, MessageContext], None]
+) -> Consumer:
+    """A stock consumer that begins with the first message.
+
+    It reads from any member. Where one does not run yet, its node knows of no such stream.
+    """
+    first = ConsumerOffsetSpecification(OffsetType.FIRST, None)
+    end = time.monotonic() + END_SECONDS
+    while True:
+        consumer = Consumer("127.0.0.1", port=node.ports.stream, username="guest", password="guest")
+        await consumer.start()
+        try:
+            await consumer.subscribe(stream, take, offset_specification=first)
+        except StreamDoesNotExist:
+            await consumer.close()
+            assert time.monotonic() < end
+            await asyncio.sleep(0.5)
+        else:
+            return consumer
+
+
 async def delivered(node: BrokerNode, stream: str, count: int) -> dict[int, str]:
     """SHA-256 by offset of what a stock consumer gets."""
     rows: dict[int, str] = {}
-    consumer = Consumer("127.0.0.1", port=node.ports.stream, username="guest", password="guest")
     full = asyncio.Event()
 
     def take(body: bytes, context: MessageContext) -> None:
@@ -219,9 +242,7 @@ async def delivered(node: BrokerNode, stream: str, count: int) -> dict[int, str]
         if len(rows) >= count:
             full.set()
 
-    await consumer.start()
-    first = ConsumerOffsetSpecification(OffsetType.FIRST, None)
-    await consumer.subscribe(stream, take, offset_specification=first)
+    consumer = await subscribed(node, stream, take)
     running = asyncio.create_task(consumer.run())
     await asyncio.wait_for(full.wait(), 180)
     await asyncio.sleep(0.5)  # for more than there should be
