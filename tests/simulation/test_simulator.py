@@ -21,7 +21,7 @@ from coldstream_devkit.simulation.coverage import ENOUGH_SEEDS, REQUIRED, covere
 from coldstream_devkit.simulation.history import prehistory
 from coldstream_devkit.simulation.mutants import MUTANTS, without
 from coldstream_devkit.simulation.oracle import BrokenError
-from coldstream_devkit.simulation.run import play, play_seeds, shrunk
+from coldstream_devkit.simulation.run import caught, play, play_seeds, shrunk
 from coldstream_devkit.simulation.shrink import shrink
 
 
@@ -67,6 +67,15 @@ def test_an_undo_that_puts_nothing_back_is_caught(monkeypatch: pytest.MonkeyPatc
     kinds = {each.kind for each in play_seeds(range(1, 60)).failures}
 
     assert kinds == {"durability"}
+
+
+def test_a_seed_that_has_caught_a_mutant_once_is_played_first_and_not_believed() -> None:
+    seeds, failure = caught("commit-gate", 0, 500, processes=1)
+    assert failure is not None
+
+    for known in (failure.seed, failure.seed - 1):
+        again, same = caught("commit-gate", 0, 500, processes=1, known=known)
+        assert (again, same) == (seeds, failure)
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,7 @@ _BATCH = 100
 _SEEDS = 2000
 #: The seed that has caught each mutant once. It is played first, so that CI looks for few of them
 #: anew; a change of what a history chooses makes them stale: `make mutants RECORD=1`.
-_CAUGHT = Path(__file__).with_name("caught.json")
+CAUGHT = Path(__file__).with_name("caught.json")
 _SHRUNK = 3  # so many failures are shrunk and shown in full
 
 
@@ -238,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--mutants", action="store_true", help="after how many seeds each is caught"
     )
     options.add_argument(
-        "--record", action="store_true", help=f"with --mutants: write the seeds to {_CAUGHT.name}"
+        "--record", action="store_true", help=f"with --mutants: write the seeds to {CAUGHT.name}"
     )
     options.add_argument("--trace", type=int, help="play this seed alone and print what happens")
     options.add_argument("--no-shrink", action="store_true", help="only name failing seeds")
@@ -321,7 +321,7 @@ _MISFITS = frozenset({"TypeError", "AttributeError", "NameError"})
 def _all_mutants(first: int, processes: int, *, record: bool) -> int:
     """A line for each mutant; those that nothing needs alone (`seeds` 0) must not be caught."""
     wrong = 0
-    known: dict[str, int] = {} if record else json.loads(_CAUGHT.read_text())
+    known: dict[str, int] = {} if record else json.loads(CAUGHT.read_text())
     found: dict[str, int] = {}
     for name, mutant in MUTANTS.items():
         if mutant.seeds is None:
@@ -342,7 +342,7 @@ def _all_mutants(first: int, processes: int, *, record: bool) -> int:
         print(f"mutant {name:<18} {seeds:>6} seeds ({limit}) {word}{verdict}", flush=True)
     print(f"mutants {len(MUTANTS)} wrong {wrong}")
     if record:
-        _CAUGHT.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+        CAUGHT.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return 1 if wrong else 0
 
 
