@@ -8,7 +8,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -143,11 +143,16 @@ def earliest_once_known(node: Node, stream: str) -> int | None:
 
 def takes_messages(node: BrokerNode, stream: str) -> bool:
     """Whether a node lets somebody publish to a stream."""
+    return agrees(node, lambda client: client.declare(stream))
+
+
+def agrees(node: BrokerNode, ask: Callable[[StreamClient], object]) -> bool:
+    """Whether a node does what a client asks for."""
     with (
         contextlib.suppress(ClientError),
         contextlib.closing(StreamClient(node.ports.stream)) as client,
     ):
-        client.declare(stream)
+        ask(client)
         return True
     return False
 

@@ -30,12 +30,12 @@ from coldstream.read_policy import ReadPolicy
 from coldstream_devkit.broker import BrokerNode, free_ports
 from coldstream_devkit.broker_cluster import Cluster
 from coldstream_devkit.broker_release import SYSTEM
-from coldstream_devkit.stream_client import ClientError, Delivered, RefusedError, StreamClient
+from coldstream_devkit.stream_client import Delivered, RefusedError, StreamClient
 from tests.support.gateway import Gateway
 from tests.support.raw_client import RawClient
 from tests.support.tier import Tier
 
-from .conftest import END_SECONDS, Site, start_again
+from .conftest import END_SECONDS, Site, agrees, start_again
 
 SMALL_SEGMENTS = {"stream-max-segment-size-bytes": "20000"}
 
@@ -96,17 +96,6 @@ def read(port: int, stream: str, count: int, offset: int = 0) -> list[Delivered]
         return found
 
 
-def serves(node: BrokerNode, stream: str) -> bool:
-    """Whether a node has a member of a stream that runs."""
-    with (
-        contextlib.suppress(ClientError),
-        contextlib.closing(StreamClient(node.ports.stream)) as client,
-    ):
-        client.subscribe(stream)
-        return True
-    return False
-
-
 def numbers(chunks: list[Delivered]) -> Iterator[int]:
     return (int(body) for each in chunks for body in each.bodies)
 
@@ -162,7 +151,8 @@ def test_a_gateway_that_knows_several_nodes_serves_while_the_first_ones_are_down
                 code, fields = client.ask(Key.QUERY_OFFSET, body)
         finally:
             third.start()
-            wait_for(lambda: serves(third, stream))  # the next test has all members
+            # Its member runs some time after it: the next test has all of them.
+            wait_for(lambda: agrees(third, lambda client: client.subscribe(stream)))
 
     assert found == list(range(1000))
     assert (code, fields.number("Q")) == (Code.OK, 7)

@@ -34,6 +34,7 @@ from coldstream.agent.proof import (
     AGAIN_SECONDS,
     Proof,
     bare,
+    concluded,
     failed,
     holds,
     is_whole,
@@ -232,36 +233,12 @@ class Gate:
         self.refresh(stream, self.clock())
 
     def conclude(self, log: StreamLog, sure: int) -> None:
-        """As `CommittedOffsets` says.
-
-        A deletion removes files in any order, and without the newest ones the last proof does not
-        hold. The chunk that the broker had delivered proves the same of what is held.
-        """
+        """As `CommittedOffsets` says."""
         with self._lock:
             proof = self._proofs.get(log.stream, Proof())
-        try:
-            limit = proved(log, proof.header or None)
-        except (CorruptDataError, OSError):
-            limit = None
-        if limit is None:
-            limit = max(min(proof.limit, sure), self._below(log, proof))
+        after = concluded(log, proof, sure)
         with self._lock:
-            self._proofs[log.stream] = replace(proof, limit=limit)
-
-    def _below(self, log: StreamLog, proof: Proof) -> int:
-        """Where the log ends, if below the chunk of the last proof and in its epoch; else 0.
-
-        An epoch has one writer, whose log only grows.
-        """
-        try:
-            chunk = parse_chunk_header(proof.header)
-            near = log.chunks_near(2**64 - 1, committed=2**64 - 1)
-        except (CorruptDataError, OSError):
-            return 0
-        last = near[-1] if near else None
-        if last is None or last.epoch != chunk.epoch or last.chunk_id >= chunk.chunk_id:
-            return 0
-        return min(proof.limit, last.next_offset)
+            self._proofs[log.stream] = after
 
     def forget(self, stream: str) -> None:
         """As `CommittedOffsets` says."""

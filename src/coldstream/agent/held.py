@@ -166,8 +166,7 @@ class Held:
             held = self._held.setdefault(directory.name, _Of())
             there = removed.standing(there, held.files)
             held.seen, held.since = None, needed[0] if needed else None
-            stays = self._going(held, directory, there)
-            self._drop(held, held.files.keys() - set(wanted) - stays)
+            self._drop(held, self._needless(held, directory, there, wanted))
             self._idle.pop(directory.name, None)
             self.lacking -= held.lacking
             held.lacking = 2 * beyond
@@ -341,11 +340,17 @@ class Held:
         except OSError:
             return  # it is gone, or no file can be opened any more: a later look tries again
 
-    def _going(self, held: _Of, directory: Path, there: Collection[str]) -> set[str]:
-        """What lies above the oldest index, or went since the segments were looked for."""
-        open_file = partial(self._files.open, directory)
-        going = removed.going(held.files, there, held.since or 0, open_file)
-        return going | removed.above_begin(held.files, there)
+    def _needless(
+        self, held: _Of, directory: Path, there: Collection[str], wanted: Collection[str]
+    ) -> set[str]:
+        """What is not wanted, but for what lies above the oldest index (`_drop_cut` says more).
+
+        A deletion may have taken more since it was seen what is wanted: that stays, too.
+        """
+        rest = held.files.keys() - set(wanted) - removed.above_begin(held.files, there)
+        late = {each for each in numbers(rest - set(there)) if each >= (held.since or 0)}
+        going = removed.going(held.files, there, late, partial(self._files.open, directory))
+        return {name for name in rest if name in there or first_of(name) not in going}
 
     def _drop_cut(self, held: _Of, directory: Path, there: Collection[str]) -> None:
         stamp = partial(self._files.stamp, directory)

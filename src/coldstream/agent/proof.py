@@ -82,6 +82,42 @@ def holds(log: StreamLog, proof: Proof) -> bool:
         return True  # it is removed just now: nothing else can be read in its place
 
 
+def concluded(log: StreamLog, proof: Proof, sure: int) -> Proof:
+    """What the last proof says of a directory that is gone.
+
+    A deletion removes files in any order, and without the newest ones the proof did not hold. The
+    chunk that the broker had delivered proves the same of what is held.
+
+    Args:
+        log: what is held of it.
+        proof: of the directory.
+        sure: all that is held below this was committed when its file was last there.
+    """
+    try:
+        limit = proved(log, proof.header or None)
+    except (CorruptDataError, OSError):
+        limit = None
+    if limit is None:
+        limit = max(min(proof.limit, sure), _end_below(log, proof))
+    return replace(proof, limit=limit)
+
+
+def _end_below(log: StreamLog, proof: Proof) -> int:
+    """Where a log ends, if below the chunk of a proof and in its epoch; else 0.
+
+    An epoch has one writer, whose log only grows.
+    """
+    try:
+        chunk = parse_chunk_header(proof.header)
+        near = log.chunks_near(2**64 - 1, committed=2**64 - 1)
+    except (CorruptDataError, OSError):
+        return 0
+    last = near[-1] if near else None
+    if last is None or last.epoch != chunk.epoch or last.chunk_id >= chunk.chunk_id:
+        return 0
+    return min(proof.limit, last.next_offset)
+
+
 def failed(proof: Proof, trouble: str, now: float) -> Proof:
     """A proof after a try that proved nothing: it is tried again, each time later."""
     wait = min(AGAIN_MOST, AGAIN_SECONDS * 2 ** min(proof.failures, 10))

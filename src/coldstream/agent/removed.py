@@ -107,16 +107,14 @@ def _halves(
 
 def _committed(
     held: Mapping[str, Handle],
-    removed: set[str],
+    removed: Collection[str],
     above: int | None,
     open_file: Callable[[str], AbstractContextManager[LogFile]],
 ) -> Iterator[str]:
     """Those of the removed files that were committed, from the highest one down."""
     gone = above is None
-    for first, index, last in reversed([*_filled(held)]):
+    for first, index, last in _filled(held, sorted(numbers(removed), reverse=True)):
         names = segment_name(first), index_name(first)
-        if not removed & set(names):
-            continue
         counts = above is None or _joins(index, last, above, open_file)
         if gone and above is not None and int(last["offset"]) < above:
             counts = counts or index.proved > int(last["offset"])
@@ -131,7 +129,7 @@ def anchor(held: Mapping[str, Handle]) -> int | None:
 
     The newest that has a chunk where there is none; None if no segment has one.
     """
-    known = [(index.proved > first, first) for first, index, _ in _filled(held)]
+    known = [(index.proved > first, first) for first, index, _ in _filled(held, numbers(held))]
     return max(known)[1] if known else None
 
 
@@ -140,19 +138,21 @@ def _newest(
 ) -> int | None:
     """The newest segment that goes on from the anchor, of a directory that is gone."""
     begin = anchor(held)
-    above = [each for each in _filled(held) if begin is not None and each[0] >= begin]
-    if not above:
+    if begin is None:
         return None
-    (at, index, last), *above = above
+    near = sorted(each for each in numbers(held) if each >= begin)
+    (at, index, last), *above = _filled(held, near)
     for first, next_index, next_last in above:
         if _joins(index, last, first, open_file):
             at, index, last = first, next_index, next_last
     return at
 
 
-def _filled(held: Mapping[str, Handle]) -> Iterator[tuple[int, Handle, np.void]]:
-    """Held segments that have a chunk: first offset, index, its last record; the oldest first."""
-    for first in sorted(numbers(held)):
+def _filled(
+    held: Mapping[str, Handle], segments: Iterable[int]
+) -> Iterator[tuple[int, Handle, np.void]]:
+    """Those of the segments that are held and have a chunk: first offset, index, last record."""
+    for first in segments:
         index = held.get(index_name(first))
         last = None if index is None else record(index.file, -1)
         if index is not None and last is not None:
@@ -213,10 +213,11 @@ def cut_off(
     except OSError:
         return set()  # a later look can tell
     stays = set(there) - halves
+    present = numbers(stays)
     return {
         first
         for first in numbers(above_begin(held, stays))
-        if first < since or not _is_going(held, stays, first, open_file)
+        if first < since or not _is_going(held, present, first, open_file)
     }
 
 
@@ -231,31 +232,27 @@ def above_begin(held: Collection[str], there: Collection[str]) -> set[str]:
 def going(
     held: Mapping[str, Handle],
     there: Collection[str],
-    since: int,
+    segments: Collection[int],
     open_file: Callable[[str], AbstractContextManager[LogFile]],
-) -> set[str]:
-    """The held files from `since` on that a deletion has removed, as far as can be said.
+) -> set[int]:
+    """Those of the held segments that a deletion has removed, as far as can be said.
 
     Args:
-        held, there, since, open_file: as in `cut_off`.
+        held, there, open_file: as in `cut_off`.
+        segments: first offsets.
     """
-    return {
-        name
-        for name in held
-        if name not in there
-        and first_of(name) >= since
-        and _is_going(held, there, first_of(name), open_file)
-    }
+    present = numbers(there)
+    return {each for each in segments if _is_going(held, present, each, open_file)}
 
 
 def _is_going(
     held: Mapping[str, Handle],
-    there: Collection[str],
+    present: Collection[int],
     first: int,
     open_file: Callable[[str], AbstractContextManager[LogFile]],
 ) -> bool:
     """Whether the first chunk of a segment was committed, and nothing is there in its place."""
-    own, present = held.get(index_name(first)), numbers(there)
+    own = held.get(index_name(first))
     last = None if own is None else record(own.file, -1)
     if own is None or last is None or first >= own.once:
         return False

@@ -69,7 +69,7 @@ class Work:
     jobs: dict[int, Job] = field(default_factory=dict)
     _came: Mailbox[_Result | _Looked] = field(init=False)
     _numbers: Iterator[int] = field(default_factory=count)  # of looks
-    _asked: set[int] = field(default_factory=set)  # looks that nobody has begun
+    _asked: set[int] = field(default_factory=set)  # looks that have not begun
     _late: dict[str, list[_Result]] = field(default_factory=dict)  # of streams that are looked at
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class Work:
                     self._came.put(_Looked(follower, [], share, over=False))
 
     def _begins(self, look: int) -> bool:
-        """Whether whoever asks first may do a look; only one may."""
+        """Whether a look has not begun; it has from now on."""
         try:
             self._asked.remove(look)
         except KeyError:

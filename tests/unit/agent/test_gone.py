@@ -11,6 +11,7 @@ import pytest
 from coldstream.agent.committed import Known
 from coldstream.agent.gate import Gate
 from coldstream.agent.log import StreamLog
+from coldstream.agent.progress import Progress
 from coldstream.errors import NotFoundError, UnavailableError
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
@@ -47,10 +48,16 @@ class Proved:
         return []
 
 
+class Deleted(Run):
+    """Until the stream is followed no more."""
+
+    def done(self, rows: list[Progress]) -> bool:
+        return not self.agent._followers
+
+
 def deleted(site: Site, at: int, **more: Any) -> Run:
-    run = Run(site, most_looks=600, settings={"poll_seconds": 1}, **more)
+    run = Deleted(site, most_looks=600, settings={"poll_seconds": 1}, **more)
     run.happens = {at: lambda: shutil.rmtree(site.data_dir / STREAM)}
-    run.done = lambda rows: run.agent._followers == {}  # type: ignore[method-assign]
     return run
 
 
@@ -91,7 +98,7 @@ def test_the_tail_of_a_stream_is_uploaded_whatever_order_a_deletion_goes_in(
     settings = {"poll_seconds": 1, "flush_ms": 10**12, "target_size": 10**6}
     gate, machine = Gate(site.data_dir, broker), Machine()
     gate.clock = machine.monotonic
-    run = Run(site, machine=machine, most_looks=600, settings=settings, committed=gate)
+    run = Deleted(site, machine=machine, most_looks=600, settings=settings, committed=gate)
     paths = sorted(directory.iterdir(), reverse=order == "newest first")
     if order == "indexes first":
         paths.sort(key=lambda each: each.suffix != ".index")
@@ -101,7 +108,6 @@ def test_the_tail_of_a_stream_is_uploaded_whatever_order_a_deletion_goes_in(
 
     run.happens = {20: deleted, 61: directory.rmdir}
     run.happens |= {30 + number: path.unlink for number, path in enumerate(paths)}
-    run.done = lambda rows: run.agent._followers == {}  # type: ignore[method-assign]
     (row,) = run.go()
 
     assert row.gone is not None
@@ -123,7 +129,7 @@ def test_a_claim_that_is_tried_while_a_deletion_goes_on_forgets_nothing_that_was
     gate, machine = Gate(site.data_dir, broker), Machine()
     gate.clock = machine.monotonic
     settings = {"poll_seconds": 1, "rescan_seconds": 1}
-    run = Run(
+    run = Deleted(
         site, down, machine=machine, most_looks=1500, settings=settings, committed=gate,
         breaks=("store",),
     )  # fmt: skip
@@ -134,7 +140,6 @@ def test_a_claim_that_is_tried_while_a_deletion_goes_on_forgets_nothing_that_was
     paths = sorted(directory.iterdir(), reverse=True)
     run.happens = {40: deleted, 130: directory.rmdir, 600: lambda: setattr(down, "length", 0)}
     run.happens |= {45 + 5 * number: path.unlink for number, path in enumerate(paths)}
-    run.done = lambda rows: run.agent._followers == {}  # type: ignore[method-assign]
     (row,) = run.go()
 
     assert site.remote_chunks(STREAM) == local

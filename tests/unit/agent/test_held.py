@@ -646,7 +646,9 @@ def test_where_files_are_few_a_stream_whose_older_segment_waits_is_served_first(
     assert busy.segments() == before, "the idle ones take nothing back from it"
 
 
-def test_a_stream_that_is_gone_gives_its_files_to_no_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_stream_that_is_deleted_gives_its_files_to_no_other(tmp_path: Path, gone: bool) -> None:
+    """Neither when its directory is gone, nor while it is there without a file."""
     held = Held(DISK, budget=2**30, most=2)
     deleted, busy = (StreamLog(tmp_path / f"__{each}_1", held) for each in ("deleted", "busy"))
     for each in (deleted, busy):
@@ -654,28 +656,16 @@ def test_a_stream_that_is_gone_gives_its_files_to_no_other(tmp_path: Path) -> No
     keep(deleted, since=7)
     newest = deleted.segments()[-1]
     shutil.rmtree(deleted.directory)
+    if gone:
+        held.gone(deleted.directory)
+    else:
+        deleted.directory.mkdir()
+        keep(deleted, since=7)
 
-    held.gone(deleted.directory)
     keep(busy)
 
     assert deleted.segments() == [newest]
     assert held.lacking > 0
-
-
-def test_a_stream_that_is_being_deleted_gives_its_files_to_no_other(tmp_path: Path) -> None:
-    held = Held(DISK, budget=2**30, most=2)
-    deleted, busy = (StreamLog(tmp_path / f"__{each}_1", held) for each in ("deleted", "busy"))
-    for each in (deleted, busy):
-        write_stream(each.directory, messages=8, chunk_messages=2, segment_bytes=5_000)
-    keep(deleted, since=7)
-    newest = deleted.segments()[-1]
-    for path in deleted.directory.iterdir():
-        path.unlink()
-    keep(deleted, since=7)
-
-    keep(busy)
-
-    assert deleted.segments() == [newest]
 
 
 def test_of_a_stream_that_is_gone_a_tail_that_was_cut_off_while_a_look_hung_does_not_count(
