@@ -72,7 +72,8 @@ class MemoryTable:
         location: URL of the table, `s3://tables/path`.
         partition, columns, files, new_id, buckets, shared: as of `IcebergTable`.
         clock_ms: says when a version is made.
-        tick: called before and after each new version; a test may kill there.
+        tick: called before each change and after each new version; a test may kill there, or let
+            others go on.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class MemoryTable:
         return self.load(self._versions[-1].schema) if self._versions else None
 
     def grow(self, loaded: Loaded, schema: pa.Schema) -> Loaded:
+        self._tick()
         now = self._versions[-1]
         wider = grown(now.schema, schema)
         if not wider.equals(now.schema):
@@ -120,6 +122,7 @@ class MemoryTable:
         return self.load(schema)
 
     def append(self, loaded: Loaded, append: Append) -> AppendOutcome:
+        self._tick()
         before = self._versions[loaded.handle]
         files = dict(before.files)
         if not files.keys() >= set(append.removes):
@@ -133,11 +136,8 @@ class MemoryTable:
         files |= {each.path: self._stored(each) for each in (*append.files, *kept)}
         if loaded.handle != len(self._versions) - 1:
             return AppendOutcome.CONFLICT
-        known = before.state
-        if append.forgets:
-            known = known.without(append.forgets, append.replaces)
-        state = known.with_more(append.covered, append.lost, append.epochs, append.begins)
-        self._publish(Version(before.schema, state, files, before.appended | {append.id}))
+        appended = before.appended | {append.id}
+        self._publish(Version(before.schema, append.on(before.state), files, appended))
         return AppendOutcome.LANDED
 
     def forget(self, loaded: Loaded, before_ms: int, *, dry_run: bool = False) -> Versions | None:
@@ -164,7 +164,6 @@ class MemoryTable:
         yield from batches_of(pq.ParquetFile(pa.BufferReader(data)), loaded.schema)
 
     def _publish(self, version: Version) -> None:
-        self._tick()
         self._versions.append(replace(version, made_ms=self._clock_ms()))
         self._tick()
 

@@ -23,7 +23,6 @@ from coldstream.jobs.materialise.kinds import name_of
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TablePartition, TableRule
-from coldstream.jobs.materialise.run import Tables
 from coldstream.jobs.materialise.schema import (
     KEY_COLUMNS,
     MAX_DEPTH,
@@ -34,6 +33,7 @@ from coldstream.jobs.materialise.schema import (
 )
 from coldstream.jobs.materialise.task_result import TaskResult, encode_result, parse_result
 from coldstream.jobs.materialise.transform import first_schema
+from coldstream.jobs.materialise.window_commit import Tables
 from tests.support.memory_table import MemoryTable
 from tests.unit.jobs.test_materialise_run import BILLS, ORDERS, Site, Store
 

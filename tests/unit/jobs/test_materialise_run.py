@@ -35,14 +35,15 @@ from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import new_schema
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.run import Runner, RunSettings, Tables, layout_of
+from coldstream.jobs.materialise.run import Runner, RunSettings, layout_of
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, columns_of, dead_schema
-from coldstream.jobs.materialise.state import TableState, parse_state
+from coldstream.jobs.materialise.state import TableState, Ticket, parse_state
 from coldstream.jobs.materialise.survey import OTHERS, Survey
 from coldstream.jobs.materialise.table import Loaded, Table
 from coldstream.jobs.materialise.task import Part, TaskRules, perform_all
 from coldstream.jobs.materialise.task_result import TaskResult, encode_results, parse_results
 from coldstream.jobs.materialise.transform import first_schema, transform
+from coldstream.jobs.materialise.window_commit import Tables
 from coldstream.jobs.materialise.write import FileLayout
 from coldstream.manifest.ledger import Ledger
 from coldstream.osiris.offsets import OffsetSet
@@ -583,6 +584,14 @@ def test_where_a_stream_begins_is_read_back_and_a_state_that_says_nonsense_is_re
     for wrong in ("[30]", '["30",3]', "[-1,3]", "30", "null"):
         with pytest.raises(CorruptDataError):
             parse_state(state.encode().replace(b"[30,3]", wrong.encode()))
+
+
+def test_a_ticket_is_read_back_and_a_state_with_one_that_is_none_is_refused() -> None:
+    state = TableState().with_more({}, {}, tickets={ORDERS: Ticket(7, open=True)})
+    assert parse_state(state.encode()) == state
+    for wrong in ("[7]", "[0,true]", "[7,1]", "[-7,true]", "[true,true]", "[1e400,true]", "null"):
+        with pytest.raises(CorruptDataError):
+            parse_state(state.encode().replace(b"[7,true]", wrong.encode()))
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing() -> None:

@@ -25,8 +25,8 @@ from coldstream.jobs.materialise.optimizers import (
     switch_on,
 )
 from coldstream.jobs.materialise.rules import Maintenance, TableRule
-from coldstream.jobs.materialise.run import Tables
 from coldstream.jobs.materialise.upkeep import UpkeepSettings, keep_up
+from coldstream.jobs.materialise.window_commit import Tables
 from coldstream_devkit.suites.table import SCHEMA, TableSite, append_of
 from tests.unit.jobs.test_iceberg import catalog, site
 

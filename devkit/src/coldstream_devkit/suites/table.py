@@ -18,6 +18,7 @@ from coldstream.jobs.materialise.erase import erase_rows
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TablePartition
+from coldstream.jobs.materialise.state import Ticket
 from coldstream.jobs.materialise.table import (
     Append,
     AppendOutcome,
@@ -192,6 +193,16 @@ class TableSuite:
         gone = {STREAM: Ranges.of([(0, 40)])}
         _commit(table, Append("lost-1", (), gone, gone))
         assert table.load(SCHEMA).state.lost[STREAM].spans == ((0, 40),)
+
+    def test_a_ticket_stays_known_through_appends_of_others_until_the_next(
+        self, site: TableSite
+    ) -> None:
+        table = site.open("db.t")
+        _commit(table, Append("ticket-1", tickets={STREAM: Ticket(3, open=True)}))
+        _commit(table, append_of(site, table.load(SCHEMA), 0, 10, OTHER))
+        assert site.open("db.t").load(SCHEMA).state.tickets == {STREAM: Ticket(3, open=True)}
+        _commit(table, Append("ticket-2", tickets={STREAM: Ticket(3, open=False)}))
+        assert site.open("db.t").load(SCHEMA).state.tickets == {STREAM: Ticket(3, open=False)}
 
     def test_a_new_column_is_null_in_old_rows(self, site: TableSite) -> None:
         table = site.open("db.t")

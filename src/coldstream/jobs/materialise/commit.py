@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
@@ -12,9 +13,16 @@ from coldstream.jobs.materialise.table import Append, AppendOutcome, Loaded, Tab
 
 _ATTEMPTS = 20
 
+#: Makes a change one of the table as it was just loaded, or says why it must not be made.
+Decide = Callable[[Loaded, Append], Append]
 
-def _check(name: str, loaded: Loaded, append: Append) -> None:
-    """What is to be put in is not there yet, and comes next where order counts."""
+
+def untaken(name: str, loaded: Loaded, append: Append) -> Append:
+    """The change, if what it puts in is not there yet, and comes next where order counts.
+
+    Raises:
+        ConflictError: it is there; names stream and offset.
+    """
     for stream, ranges in append.covered.items():
         known = loaded.state.of(stream) - append.forgets.get(stream, Ranges())
         taken = known & (ranges - append.replaces.get(stream, Ranges()))
@@ -32,6 +40,7 @@ def _check(name: str, loaded: Loaded, append: Append) -> None:
                 stream=stream,
                 offset=ranges.spans[0][0],
             )
+    return append
 
 
 def commit(
@@ -40,34 +49,33 @@ def commit(
     *,
     first_schema: pa.Schema,
     pause: Callable[[int], None],
-    complete: Callable[[Loaded, Append], Append] | None = None,
+    decide: Decide | None = None,
 ) -> Loaded:
     """Append, and do not come back before it is known whether it landed.
 
     The table is read again before every attempt, so an attempt is always decided on what is there:
-    if our own id is in the table, an earlier attempt had landed and only its answer was lost; if
-    another writer has covered one of our offsets, our files are dropped, never merged.
+    if our own id is in the table, an earlier attempt had landed and only its answer was lost.
 
     Args:
         table: to change.
         append: the change.
         first_schema: see `Table.load`.
         pause: waits after attempt n (from 1 on), with jitter.
-        complete: makes the change one of the table as it was just loaded, where its files depend on
-            those that the table has.
+        decide: what the change is, each time the table was loaded. By itself it is as it is if
+            nobody has put in any of its offsets (`untaken`); otherwise its files are dropped.
 
     Raises:
-        ConflictError: another run has materialised some of these offsets; names stream and offset.
+        ConflictError: the change is not to be made; names stream and offset.
         UnknownOutcomeError: the last attempts got no answer; says why. Nothing is doubled when the
             job is run again.
     """
+    decide = decide or partial(untaken, table.name)
     unknown: UnknownOutcomeError | None = None
     for attempt in range(1, _ATTEMPTS + 1):
         loaded = table.load(first_schema)
         if append.id in loaded.appended:
             return loaded
-        _check(table.name, loaded, append)
-        whole = append if complete is None else complete(loaded, append)
+        whole = decide(loaded, append)
         try:
             unknown, outcome = None, table.append(loaded, whole)
             if outcome is AppendOutcome.LANDED:

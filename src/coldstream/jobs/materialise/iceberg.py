@@ -176,12 +176,9 @@ class IcebergTable:
 
     def append(self, loaded: Loaded, append: Append) -> AppendOutcome:
         table: IcebergMetadata = loaded.handle
-        before = loaded.state
-        if append.forgets:
-            before = before.without(append.forgets, append.replaces)
-        state = before.with_more(append.covered, append.lost, append.epochs, append.begins)
+        state = append.on(loaded.state)
         pointer = find_pointer(self.name, table.metadata).url
-        if append.covered or append.lost or append.forgets or append.begins or pointer is None:
+        if state != loaded.state or pointer is None:
             # A name of its own for each attempt: what the table has may have grown since the last.
             pointer = f"{self._states.below(table)}/state-{append.id}-{self._new_id()}.json"
             with self._states.io_of(table).new_output(pointer).create() as out:

@@ -43,10 +43,11 @@ from coldstream.jobs.materialise.rules import (
     TableRule,
     rule_for,
 )
-from coldstream.jobs.materialise.run import Runner, RunSettings, Tables
+from coldstream.jobs.materialise.run import Runner, RunSettings
 from coldstream.jobs.materialise.spark_engine import SparkEngine, stream_deleted, stream_now
 from coldstream.jobs.materialise.table_report import TableReport
 from coldstream.jobs.materialise.upkeep import UpkeepSettings, check_upkeep, keep_up
+from coldstream.jobs.materialise.window_commit import Tables
 from coldstream.jobs.report import JobReport
 from coldstream.manifest.catalog import StreamState
 from coldstream.plans.probe import is_probe

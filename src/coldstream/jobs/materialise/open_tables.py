@@ -17,10 +17,10 @@ from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.iceberg_state import OWN_PLACE, StatePlace
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.run import Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of
 from coldstream.jobs.materialise.sweep import OpenBucket
 from coldstream.jobs.materialise.table import Table
+from coldstream.jobs.materialise.window_commit import Tables
 
 
 def glue_catalog(place: Place, warehouse: str) -> Catalog:

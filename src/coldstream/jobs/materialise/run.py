@@ -1,9 +1,8 @@
 """The driver: what is to be done, window after window, and one commit for each.
 
-A window is read and written by tasks on the workers, checked for completeness, and committed: first
-its dead letters, then its rows with the offsets. Whatever dies in between leaves files that no
-table names; the next run reads the same offsets again, and its dead letters replace those that it
-finds of them.
+A window is read and written by tasks on the workers, checked for completeness, and committed
+(`window_commit`). Whatever dies in between leaves files that no table names; the next run reads the
+same offsets again.
 """
 
 from __future__ import annotations
@@ -29,10 +28,11 @@ from coldstream.jobs.materialise.rule_fit import new_schema, with_rule
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.state import TableState
-from coldstream.jobs.materialise.table import Append, Loaded, Table
+from coldstream.jobs.materialise.table import Append, Loaded
 from coldstream.jobs.materialise.table_report import TableReport
 from coldstream.jobs.materialise.task import TaskRules
 from coldstream.jobs.materialise.task_result import TaskResult, check_tiling, with_found
+from coldstream.jobs.materialise.window_commit import Tables, WindowCommit
 from coldstream.jobs.materialise.write import FileLayout
 
 #: So often a window is done again because its bodies had fields that the table had no column for.
@@ -62,14 +62,6 @@ class RunSettings:
     columns: bool = False
     group_bytes: int = DEFAULT_GROUP_BYTES
     task_bytes: int = 256 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """The two tables of a rule."""
-
-    rows: Table
-    dead: Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,20 +316,13 @@ class Runner:
         settings: RunSettings,
         report: TableReport,
     ) -> None:
-        """Dead letters first: a message that is in neither table would be lost."""
         dead_files = [each for result in results for each in result.dead_files]
-        # A run that died between the two commits has left its dead letters: ours replace them.
-        known = tables.dead.load(dead_schema()).state
-        before = {stream: ranges & known.of(stream) for stream, ranges in change.covered.items()}
-        if dead_files or any(before.values()):
-            dead = Append(self.new_id(), dead_files, change.covered, replaces=before)
-            commit(tables.dead, dead, first_schema=dead_schema(), pause=self.pause)
+        window = WindowCommit(tables, begin, self.new_id, self.pause)
         files = [each for result in results for each in result.files]
         rows = sum(result.rows for result in results)
         gone = {stream: each for stream, each in _spans(results, "lost").items() if each}
         if rule.latest is None:
-            append = replace(change, files=files, lost=gone)
-            commit(tables.rows, append, first_schema=begin, pause=self.pause)
+            window.put(replace(change, files=files, lost=gone), dead_files)
         else:
             merging = Merging(
                 self.engine,
@@ -346,10 +331,7 @@ class Runner:
                 files,
                 _spans(results, "unread"),
             )
-            append = replace(change, lost=gone)
-            commit(
-                tables.rows, append, first_schema=begin, pause=self.pause, complete=merging.complete
-            )
+            window.put(replace(change, lost=gone), dead_files, merging.complete)
             files, rows = merging.files, merging.rows
         report.rows += rows
         report.dead_letters += sum(result.dead for result in results)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -30,6 +30,24 @@ _NO_BEGINS: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
+class Ticket:
+    """Of the runs that would put messages of a stream into tables, the one whose turn it is.
+
+    Attributes:
+        number: of the last ticket that was drawn; 0 if none was.
+        open: whether its run has still to commit rows.
+    """
+
+    number: int = 0
+    open: bool = False
+
+
+NO_TICKET = Ticket()
+_NO_TICKETS: Mapping[str, Ticket] = MappingProxyType({})
+_MAX_TICKET = 2**53
+
+
+@dataclass(frozen=True, slots=True)
 class TableState:
     """What has been decided about which offsets.
 
@@ -42,12 +60,14 @@ class TableState:
             table of the latest has rows of and has forgotten (`without`).
         begins: by stream of which nothing is covered yet: where the table begins, because its rule
             says `next`, and the epoch of the manifest then; 0 if that had none.
+        tickets: by stream, where one was drawn: see `window_commit`.
     """
 
     covered: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
     lost: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
     under: Mapping[str, ByEpoch] = field(default_factory=lambda: _NO_EPOCHS)
     begins: Mapping[str, tuple[int, int]] = field(default_factory=lambda: _NO_BEGINS)
+    tickets: Mapping[str, Ticket] = field(default_factory=lambda: _NO_TICKETS)
 
     def knows(self, stream: str) -> bool:
         """Whether anything was decided about a stream."""
@@ -98,6 +118,7 @@ class TableState:
         lost: Mapping[str, Ranges],
         epochs: Mapping[str, int] = MappingProxyType({}),
         begins: Mapping[str, int] = MappingProxyType({}),
+        tickets: Mapping[str, Ticket] = _NO_TICKETS,
     ) -> TableState:
         """This state after a commit.
 
@@ -107,6 +128,7 @@ class TableState:
             epochs: of the manifests that `covered` was read from, by stream, where known.
             begins: where the table begins in streams of which it has nothing; whoever was first has
                 said it.
+            tickets: by stream, in the place of those that it had.
         """
         under = dict(self.under)
         for stream in covered.keys() & epochs.keys():
@@ -117,7 +139,8 @@ class TableState:
         after = _merged(self.covered, covered)
         first = {name: (at, epochs.get(name, 0)) for name, at in begins.items()} | {**self.begins}
         first = {name: each for name, each in first.items() if not after.get(name)}
-        return TableState(after, _merged(self.lost, lost), under, first)
+        numbered = {**self.tickets, **tickets}
+        return TableState(after, _merged(self.lost, lost), under, first, numbered)
 
     def without(self, forgets: Mapping[str, Ranges], gone: Mapping[str, Ranges]) -> TableState:
         """This state where a table has to read some offsets again.
@@ -144,6 +167,7 @@ class TableState:
             left(self.lost),
             {name: each for name, each in kept.items() if each},
             self.begins,
+            self.tickets,
         )
 
     def encode(self) -> bytes:
@@ -156,8 +180,9 @@ class TableState:
                     **({"begins": list(self.begins[stream])} if stream in self.begins else {}),
                     **({"lost": self.lost[stream].to_json()} if self.lost.get(stream) else {}),
                     **({"under": _under_json(self.under[stream])} if stream in self.under else {}),
+                    **({"ticket": astuple(self.tickets[stream])} if stream in self.tickets else {}),
                 }
-                for stream in sorted(self.covered.keys() | self.begins.keys())
+                for stream in sorted(self.covered.keys() | self.begins.keys() | self.tickets.keys())
             },
         }
         return json.dumps(document, separators=(",", ":")).encode()
@@ -182,9 +207,11 @@ def parse_state(data: bytes) -> TableState:
         begins = {
             name: _parse_begin(each["begins"]) for name, each in streams.items() if "begins" in each
         }
+        numbered = {name: each["ticket"] for name, each in streams.items() if "ticket" in each}
+        tickets = {name: _parse_ticket(each) for name, each in numbered.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise CorruptDataError(f"a table's state cannot be read: {exc}") from exc
-    return TableState(_some(covered), _some(lost), under, begins)
+    return TableState(_some(covered), _some(lost), under, begins, tickets)
 
 
 def _under_json(under: ByEpoch) -> list[list[Any]]:
@@ -204,6 +231,13 @@ def _parse_begin(value: Any) -> tuple[int, int]:
     if not numbers or not (0 <= offset <= MAX_OFFSET and 0 <= epoch <= MAX_EPOCH):
         raise ValueError("where a stream begins is out of range")
     return offset, epoch
+
+
+def _parse_ticket(value: Any) -> Ticket:
+    number, is_open = value
+    if type(number) is not int or type(is_open) is not bool or not 0 < number <= _MAX_TICKET:
+        raise ValueError("a ticket is none")
+    return Ticket(number, is_open)
 
 
 def _some(ranges: Mapping[str, Ranges]) -> Mapping[str, Ranges]:

@@ -16,11 +16,12 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.state import TableState
+from coldstream.jobs.materialise.state import TableState, Ticket
 from coldstream.names import MAX_OFFSET
 
 _NONE: Mapping[str, Ranges] = MappingProxyType({})
 _NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
+_NO_TICKETS: Mapping[str, Ticket] = MappingProxyType({})
 
 
 class AppendOutcome(StrEnum):
@@ -75,6 +76,7 @@ class Append:
             what is in `covered`, it has again.
         begins: by stream of which the table has nothing: the offset where it begins from now on.
         in_order: whether `covered` must go on where that ends which the table has of a stream.
+        tickets: that the table has after it, by stream: see `window_commit`.
     """
 
     id: str
@@ -87,6 +89,13 @@ class Append:
     forgets: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
     in_order: bool = False
     begins: Mapping[str, int] = field(default_factory=lambda: _NO_EPOCHS)
+    tickets: Mapping[str, Ticket] = field(default_factory=lambda: _NO_TICKETS)
+
+    def on(self, state: TableState) -> TableState:
+        """What a table knows after this change, if it knew `state` before."""
+        if self.forgets:
+            state = state.without(self.forgets, self.replaces)
+        return state.with_more(self.covered, self.lost, self.epochs, self.begins, self.tickets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,10 +27,10 @@ from coldstream.jobs.materialise.optimizers import (
 )
 from coldstream.jobs.materialise.rule_fit import new_schema
 from coldstream.jobs.materialise.rules import Maintenance, TableRule
-from coldstream.jobs.materialise.run import Tables
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.sweep import MIN_AGE_SECONDS, Swept, sweep
 from coldstream.jobs.materialise.table import Loaded, Table
+from coldstream.jobs.materialise.window_commit import Tables
 from coldstream.jobs.materialise.write import FileLayout
 
 _DAY_SECONDS = 86_400

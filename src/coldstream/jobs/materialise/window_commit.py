@@ -1,0 +1,147 @@
+"""Commit a window: its dead letters into one table, its rows with the offsets into another.
+
+No commit spans two tables. Dead letters go first: a message that is in neither table would be lost.
+A run that dies in between leaves dead letters, which the next run replaces. A run that is only slow
+must not replace them so: it may have read the same messages by another rule. So a window with dead
+letters takes three commits:
+
+    rows          draw a ticket for each stream of the window: its highest number yet
+    dead letters  replace those of the window, if the table has taken no higher number
+    rows          put in rows and offsets, if nobody has drawn a ticket since
+
+Of several runs the one that drew last wins, and nobody waits for one that died. A window without
+dead letters is one commit. It holds if nobody has drawn a ticket since the dead letters of these
+offsets were looked for. (Kleppmann, "How to do distributed locking", 2016: where a lock may be
+lost, the store has to compare a number.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pyarrow as pa
+
+from coldstream.errors import ConflictError
+from coldstream.jobs.materialise.commit import Decide, commit, untaken
+from coldstream.jobs.materialise.schema import dead_schema
+from coldstream.jobs.materialise.state import NO_TICKET, Ticket
+from coldstream.jobs.materialise.table import Append, Loaded, Table, WrittenFile
+
+Tickets = Mapping[str, Ticket]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The two tables of a rule."""
+
+    rows: Table
+    dead: Table
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCommit:
+    """Commits windows.
+
+    Args:
+        tables: of the rule.
+        first_schema: of the rows' table: see `Table.load`.
+        new_id: gives an id that is used once.
+        pause: waits after attempt n of a commit.
+    """
+
+    tables: Tables
+    first_schema: pa.Schema
+    new_id: Callable[[], str]
+    pause: Callable[[int], None]
+
+    def put(
+        self, change: Append, dead_files: Sequence[WrittenFile], complete: Decide | None = None
+    ) -> None:
+        """Make a window part of both tables.
+
+        Args:
+            change: of the rows' table.
+            dead_files: with the window's dead letters.
+            complete: gives the change its files, each time the rows' table was loaded, where they
+                depend on those that it has.
+
+        Raises:
+            ConflictError: another run was quicker; names the stream. At least one of several runs
+                at once gets none.
+            UnknownOutcomeError: as `commit`.
+        """
+        known = self.tables.rows.load(self.first_schema).state.tickets
+        tickets: Tickets = {stream: known.get(stream, NO_TICKET) for stream in change.covered}
+        # Loaded after the tickets: who has drawn none yet can put nothing in unseen.
+        dead = self.tables.dead.load(dead_schema()).state
+        theirs = any(dead.of(stream) & ranges for stream, ranges in change.covered.items())
+        if dead_files or theirs or any(each.open for each in tickets.values()):
+            tickets = self._drawn(change)
+            change = replace(change, tickets=_closed(tickets))
+            self._put_dead(change, dead_files)
+        decide = partial(_held, self.tables.rows.name, tickets, complete)
+        commit(
+            self.tables.rows, change, first_schema=self.first_schema, pause=self.pause,
+            decide=decide,
+        )  # fmt: skip
+
+    def _drawn(self, change: Append) -> Tickets:
+        """The next tickets of its streams, which the table knows from now on."""
+        drawn: dict[str, Ticket] = {}
+
+        def draw(loaded: Loaded, append: Append) -> Append:
+            untaken(self.tables.rows.name, loaded, change)
+            # A table that was set back to an earlier moment has forgotten the last numbers.
+            taken = self.tables.dead.load(dead_schema()).state.tickets
+            for stream in change.covered:
+                both = (known.get(stream, NO_TICKET) for known in (loaded.state.tickets, taken))
+                drawn[stream] = Ticket(1 + max(each.number for each in both), open=True)
+            return replace(append, tickets=drawn)
+
+        commit(
+            self.tables.rows, Append(self.new_id()), first_schema=self.first_schema,
+            pause=self.pause, decide=draw,
+        )  # fmt: skip
+        return drawn
+
+    def _put_dead(self, change: Append, files: Sequence[WrittenFile]) -> None:
+        """Also without files: from then on the table takes none of those who drew before."""
+        append = Append(self.new_id(), files, change.covered, tickets=change.tickets)
+        decide = partial(_newest, self.tables.dead.name)
+        commit(
+            self.tables.dead, append, first_schema=dead_schema(), pause=self.pause, decide=decide
+        )
+
+
+def _closed(tickets: Tickets) -> Tickets:
+    return {stream: replace(each, open=False) for stream, each in tickets.items()}
+
+
+def _newest(name: str, loaded: Loaded, append: Append) -> Append:
+    """The change, if the table has taken no higher ticket; it replaces what others have left."""
+    for stream, mine in append.tickets.items():
+        if loaded.state.tickets.get(stream, NO_TICKET).number > mine.number:
+            raise _overtaken(name, stream)
+    before = {stream: loaded.state.of(stream) & each for stream, each in append.covered.items()}
+    return replace(append, replaces={stream: each for stream, each in before.items() if each})
+
+
+def _held(
+    name: str, tickets: Tickets, complete: Decide | None, loaded: Loaded, append: Append
+) -> Append:
+    """The change, if the table has its offsets not yet, and the same tickets."""
+    untaken(name, loaded, append)
+    for stream, mine in tickets.items():
+        if loaded.state.tickets.get(stream, NO_TICKET) != mine:
+            raise _overtaken(name, stream)
+    return append if complete is None else complete(loaded, append)
+
+
+def _overtaken(name: str, stream: str) -> ConflictError:
+    return ConflictError(
+        f"another run is putting messages of this stream into {name} and has begun with it later;"
+        " ours are dropped: run again",
+        stream=stream,
+    )
