@@ -48,6 +48,8 @@ _ONE_RELEASE = {
 }
 #: For a process to end after a signal, on a machine that does other things.
 END_SECONDS = 180.0
+#: For each answer of a broker, on the same machine.
+ANSWER_SECONDS = 60.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -106,9 +108,11 @@ def cluster(base: Path, release: Release) -> Iterator[Cluster]:
     """Three nodes, of which any two can elect a leader; a test leaves them running."""
     made = Cluster.start(base / secrets.token_hex(4), release)
     try:
-        client = StreamClient(made.nodes[1].ports.stream)
-        client.create("first", {})
-        client.close()
+        # What elects leaders is begun with the first stream, on nodes that have just come together.
+        end = time.monotonic() + END_SECONDS
+        while not agrees(made.nodes[1], lambda client: client.create("first", {})):
+            assert time.monotonic() < end, "no stream can be made"
+            time.sleep(0.5)
         made.wait_for_coordinator()
         yield made
     finally:
@@ -150,7 +154,7 @@ def agrees(node: BrokerNode, ask: Callable[[StreamClient], object]) -> bool:
     """Whether a node does what a client asks for."""
     with (
         contextlib.suppress(ClientError),
-        contextlib.closing(StreamClient(node.ports.stream)) as client,
+        contextlib.closing(StreamClient(node.ports.stream, seconds=30)) as client,
     ):
         ask(client)
         return True

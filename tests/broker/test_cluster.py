@@ -22,7 +22,7 @@ from coldstream_devkit.broker_cluster import Cluster
 from coldstream_devkit.campaign.life import leader_of
 from coldstream_devkit.stream_client import StreamClient
 
-from .conftest import END_SECONDS, Site
+from .conftest import ANSWER_SECONDS, END_SECONDS, Site, takes_messages
 from .test_single_node import agent
 
 CONFIRM_SECONDS = 120.0
@@ -42,7 +42,7 @@ def publish(client: StreamClient, bodies: list[bytes], seconds: float) -> set[by
 
 def publisher(node: BrokerNode, stream: str) -> StreamClient:
     """A publisher of a stream, which it creates; its leader is then this node."""
-    client = StreamClient(node.ports.stream, seconds=60)
+    client = StreamClient(node.ports.stream, seconds=ANSWER_SECONDS)
     client.create(stream, {"stream-max-segment-size-bytes": "5000"})
     client.declare(stream)
     return client
@@ -112,12 +112,12 @@ def test_the_tail_of_a_leader_that_lost_its_followers_is_never_uploaded(
     others = [node for node in nodes if node is not old]
     for node in others:
         node.kill()
-    bad = [b"bad %05d" % n for n in range(2000)]
+    bad = [b"bad %05d" % n for n in range(4000)]
     assert not publish(client, bad, 0.5) - set(bad[:20])
+    directory = next(old.data_dir.glob(f"__{stream}_*"))
+    wait_for(lambda: len(list(directory.glob("*.segment"))) > 5)  # it writes them in its own time
     client.close()
     old.kill()
-    directory = next(old.data_dir.glob(f"__{stream}_*"))
-    assert len(list(directory.glob("*.segment"))) > 5
     if not old.release.suite:
         others[0].control("force_boot")  # 3.10 would wait for the one that was stopped last
     for node in others:
@@ -129,7 +129,8 @@ def test_the_tail_of_a_leader_that_lost_its_followers_is_never_uploaded(
         assert time.monotonic() < deadline, "no new leader"
         time.sleep(0.5)
     leader: BrokerNode = wait_for(lambda: leader_of(others, stream))
-    client = StreamClient(leader.ports.stream)
+    wait_for(lambda: takes_messages(leader, stream))  # some time after it is said to lead
+    client = StreamClient(leader.ports.stream, seconds=ANSWER_SECONDS)
     client.declare(stream)
     new = publish(client, [b"new %05d" % n for n in range(1500)], CONFIRM_SECONDS)
     client.close()

@@ -45,8 +45,8 @@ def mute() -> Iterator[int]:
 
 def test_a_broker_that_is_well_is_proved_stream_by_stream(site: Site, node: BrokerNode) -> None:
     assert "is not there yet" in examined(site, node)["data directory"]["message"]
-    with Publisher(node, "orders") as publisher, Publisher(node, "invoices"):
-        while len(publisher.confirmed) < 100:
+    with Publisher(node, "orders") as orders, Publisher(node, "invoices") as invoices:
+        while min(len(orders.confirmed), len(invoices.confirmed)) < 100:
             time.sleep(0.1)
         rows = examined(site, node)
 
@@ -130,8 +130,9 @@ def test_a_broker_that_does_not_write_to_the_directory_is_found(
         while len(publisher.confirmed) < 100:
             time.sleep(0.1)
     other = BrokerNode(node.base.with_name(f"{node.base.name}-other"))
-    other.start()
     try:
+        other.start()
+        other.control("await_startup")  # its ports answer a little earlier
         rows = examined(
             site, node, stream_uri=other.stream_uri, management_uri=other.management_uri
         )

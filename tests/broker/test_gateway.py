@@ -35,7 +35,7 @@ from tests.support.gateway import Gateway
 from tests.support.raw_client import RawClient
 from tests.support.tier import Tier
 
-from .conftest import END_SECONDS, Site, agrees, start_again
+from .conftest import ANSWER_SECONDS, END_SECONDS, Site, agrees, start_again
 
 SMALL_SEGMENTS = {"stream-max-segment-size-bytes": "20000"}
 
@@ -49,11 +49,20 @@ def stream() -> str:
 def published(node: BrokerNode, stream: str, first: int, count: int) -> None:
     """Messages `first` and so on, some in each chunk, all confirmed."""
     end, begin = time.monotonic() + END_SECONDS, first
+
+    def created(client: StreamClient) -> None:
+        client.create(stream, SMALL_SEGMENTS)
+        client.declare(stream)
+
     while begin < first + count:
-        with contextlib.closing(StreamClient(node.ports.stream)) as client:
-            client.create(stream, SMALL_SEGMENTS)
+        assert time.monotonic() < end, "a broker refuses messages"
+        # One that elects anew, or has just started, refuses for a moment.
+        if not agrees(node, created):
+            time.sleep(0.1)
+            continue
+        port = node.ports.stream
+        with contextlib.closing(StreamClient(port, seconds=ANSWER_SECONDS)) as client:
             client.declare(stream)
-            # A broker that elects anew refuses for a moment.
             with contextlib.suppress(RefusedError):
                 while begin < first + count:
                     numbers = range(begin, min(begin + 20, first + count))
@@ -62,7 +71,43 @@ def published(node: BrokerNode, stream: str, first: int, count: int) -> None:
                     while waiting:
                         waiting -= set(client.confirmed(10))
                     begin = numbers.stop
-        assert time.monotonic() < end, "a broker refuses messages"
+
+
+def taken(
+    node: BrokerNode,
+    stream: str,
+    first: int,
+    most: int,
+    above: int,
+    after: Callable[[int], object] = lambda _: time.sleep(0.2),
+) -> tuple[int, int]:
+    """Publish on until local retention has taken all segments up to an offset.
+
+    A policy comes to a stream some time after it was set, and segments are looked at when one has
+    rolled, by a process of its own: then all but the newest are no more than the policy keeps.
+
+    Args:
+        node: that is published to.
+        stream: its name.
+        first: of the messages, if any more are needed.
+        most: bytes that the policy keeps.
+        above: where no segment that is left may begin, or below.
+        after: called with the end of what was published, each time.
+
+    Returns:
+        Where the messages end, and where the segments begin.
+    """
+    path, end = directory(node, stream), time.monotonic() + END_SECONDS
+    while True:
+        with contextlib.suppress(FileNotFoundError):  # taken just now
+            files = sorted(path.glob("*.segment"))
+            settled = sum(each.stat().st_size for each in files[:-1]) <= most
+            if settled and int(files[0].stem) > above:
+                return first, int(files[0].stem)
+        assert time.monotonic() < end, "local retention takes nothing"
+        published(node, stream, first, 100)
+        first += 100
+        after(first)
 
 
 def directory(node: BrokerNode, stream: str) -> Path:
@@ -86,11 +131,11 @@ def tiered(tier: Tier, path: Path, stream: str, segments: int) -> int:
 
 def read(port: int, stream: str, count: int, offset: int = 0) -> list[Delivered]:
     """Chunks through a client, until they hold so many messages."""
-    with contextlib.closing(StreamClient(port, seconds=30)) as client:
+    with contextlib.closing(StreamClient(port, seconds=ANSWER_SECONDS)) as client:
         client.subscribe(stream, offset)
         found: list[Delivered] = []
         while sum(len(each.bodies) for each in found) < count:
-            chunks = client.delivered(30)
+            chunks = client.delivered(ANSWER_SECONDS)
             assert chunks, "the gateway stands still"
             found += chunks
         return found
@@ -110,14 +155,14 @@ def test_a_client_reads_from_the_first_message_to_the_live_tail_without_noticing
     assert 0 < end < 3000
     gateway = Gateway(tier, broker_uri=StreamUri.parse(node.stream_uri))
     gateway.data_dir = node.data_dir if files else None
-    with gateway, contextlib.closing(StreamClient(gateway.port, seconds=30)) as client:
+    with gateway, contextlib.closing(StreamClient(gateway.port, seconds=ANSWER_SECONDS)) as client:
         client.subscribe(stream)
         found: list[int] = []
         while len(found) < 3000:
-            found += numbers(client.delivered(30))
+            found += numbers(client.delivered(ANSWER_SECONDS))
         published(node, stream, 3000, 500)
         while len(found) < 3500:
-            chunks = client.delivered(30)
+            chunks = client.delivered(ANSWER_SECONDS)
             assert chunks, gateway.said
             found += numbers(chunks)
 
@@ -138,6 +183,8 @@ def test_a_gateway_that_knows_several_nodes_serves_while_the_first_ones_are_down
     uris = [StreamUri.parse(each.stream_uri) for each in (third, second)]
     body = string("app") + string(stream)
     published(second, stream, 0, 500)
+    # The one that is asked first serves: its member runs some time after the stream was made.
+    wait_for(lambda: agrees(third, lambda client: client.subscribe(stream)))
     with Gateway(Tier(), broker_uri=[replace(uris[0], port=closed), *uris]) as gateway:
         assert list(numbers(read(gateway.port, stream, 500))) == list(range(500))
         with RawClient(gateway.port).log_in() as client:
@@ -213,12 +260,11 @@ def test_what_local_retention_has_taken_and_nobody_has_uploaded_yet_is_waited_fo
     node.control(
         "set_policy", "short", f"^{stream}$", '{"max-length-bytes": 30000}', "--apply-to", "queues"
     )
-    published(node, stream, 3000, 3000)  # retention is looked at when a segment rolls
-    left = sorted(path.glob("*.segment"))
-    assert left[0].name > segments[1]
+    published(node, stream, 3000, 3000)
+    end, begin = taken(node, stream, 6000, 30_000, int(Path(segments[-1]).stem))
     with (
         Gateway(tier, broker_uri=StreamUri.parse(node.stream_uri)) as gateway,
-        contextlib.closing(StreamClient(gateway.port, seconds=30)) as client,
+        contextlib.closing(StreamClient(gateway.port, seconds=ANSWER_SECONDS)) as client,
     ):
         client.subscribe(stream)
         found: list[int] = []
@@ -228,17 +274,17 @@ def test_what_local_retention_has_taken_and_nobody_has_uploaded_yet_is_waited_fo
         # An agent's upload is published at last; what follows it, every member has lost.
         root = tier.reader(path.name).snapshot().root
         entry = tier.upload(path.name, late, epoch=root.epoch, floor=0)
-        lost = tier.hole(entry.next_offset, int(left[0].stem), epoch=root.epoch)
+        lost = tier.hole(entry.next_offset, begin, epoch=root.epoch)
         header = parse_chunk_header(late[-1])
         last = LastChunk(header.chunk_id, header.epoch)
         tier.commit(path.name, root.appended([entry, lost], last))
-        while not found or found[-1] < 5999:
-            chunks = client.delivered(30)
+        while not found or found[-1] < end - 1:
+            chunks = client.delivered(ANSWER_SECONDS)
             assert chunks, gateway.said
             found += numbers(chunks)
 
     assert found == sorted(set(found))
-    assert set(range(6000)) - set(found) == set(range(lost.first_offset, lost.next_offset))
+    assert set(range(end)) - set(found) == set(range(lost.first_offset, lost.next_offset))
     assert any("were lost before they could be uploaded" in each for each in gateway.said)
 
 
@@ -380,18 +426,18 @@ def test_a_broker_that_is_killed_and_comes_back_is_followed_on(
     published(node, stream, 0, 100)
     with (
         Gateway(Tier(), broker_uri=StreamUri.parse(node.stream_uri)) as gateway,
-        contextlib.closing(StreamClient(gateway.port, seconds=30)) as client,
+        contextlib.closing(StreamClient(gateway.port, seconds=ANSWER_SECONDS)) as client,
     ):
         client.subscribe(stream)
         found: list[int] = []
         while len(found) < 100:
-            found += numbers(client.delivered(30))
+            found += numbers(client.delivered(ANSWER_SECONDS))
         node.flush()
         node.kill()
         start_again(node, stream)
         published(node, stream, 100, 100)
         while len(found) < 200:
-            chunks = client.delivered(60)
+            chunks = client.delivered(ANSWER_SECONDS)
             assert chunks, gateway.said
             found += numbers(chunks)
 
@@ -402,8 +448,12 @@ def test_a_stream_of_which_most_is_in_s3_only_is_read_from_the_first_message_to_
     site: Site, node: BrokerNode, stream: str, tmp_path: Path, wait_for: Callable[..., Any]
 ) -> None:
     """With the agent, its uploads and the gateway as they are run, and a stock client."""
+
+    def uploaded(end: int) -> bool:
+        rows = site.json("streams")
+        return any(row["queue"] == stream and row["next"] >= end for row in rows)
+
     published(node, stream, 0, 6000)
-    path = directory(node, stream)
     agent = site.start(
         "agent", "run", "--data-dir", str(node.data_dir), "--committed", "broker",
         "--stream-uri", node.stream_uri, "--management-uri", node.management_uri,
@@ -414,23 +464,22 @@ def test_a_stream_of_which_most_is_in_s3_only_is_read_from_the_first_message_to_
     users.write_text("app:secret:.*\n")
     gateway = None
     try:
-        wait_for(lambda: any(row["queue"] == stream and row["next"] >= 6000
-                             for row in site.json("streams")))  # fmt: skip
+        wait_for(lambda: uploaded(6000))
         node.control(
             "set_policy", "short", f"^{stream}$", '{"max-length-bytes": 20000}', "--apply-to",
             "queues",
         )  # fmt: skip
         published(node, stream, 6000, 500)
-        first_local = int(min(path.glob("*.segment")).stem)
-        assert first_local > 4500, "local retention has taken most of it"
+        # What the agent has not uploaded yet must not be taken.
+        end, _ = taken(
+            node, stream, 6500, 20_000, 4500, lambda end: wait_for(lambda: uploaded(end))
+        )
         gateway = site.start(
             "gateway", "run", "--port", str(port), "--users", str(users),
             "--stream-uri", node.stream_uri, "--data-dir", str(node.data_dir),
         )  # fmt: skip
         wait_for(lambda: listens(port))
-        found = asyncio.run(
-            consumed(port, stream, 6500, lambda: published(node, stream, 6500, 300))
-        )
+        found = asyncio.run(consumed(port, stream, end, lambda: published(node, stream, end, 300)))
     finally:
         for process in (agent, gateway):
             if process is not None:
@@ -438,7 +487,7 @@ def test_a_stream_of_which_most_is_in_s3_only_is_read_from_the_first_message_to_
                 _, err = process.communicate(timeout=END_SECONDS)
 
     assert gateway.returncode == 0, err.decode()
-    assert found == list(range(6800)), err.decode()
+    assert found == list(range(end + 300)), err.decode()
 
 
 async def consumed(port: int, stream: str, first: int, then: Callable[[], None]) -> list[int]:
@@ -455,10 +504,10 @@ async def consumed(port: int, stream: str, first: int, then: Callable[[], None])
     await consumer.start()
     spec = ConsumerOffsetSpecification(OffsetType.FIRST, None)
     await consumer.subscribe(stream, take, offset_specification=spec)
-    async with asyncio.timeout(120), come:
+    async with asyncio.timeout(END_SECONDS), come:
         await come.wait_for(lambda: len(found) >= first)
     await asyncio.to_thread(then)
-    async with asyncio.timeout(120), come:
+    async with asyncio.timeout(END_SECONDS), come:
         await come.wait_for(lambda: len(found) >= first + 300)
     await consumer.close()
     return found

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from coldstream_devkit.broker import free_ports
 from coldstream_devkit.generator import write_stream
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +54,7 @@ remote = Remote(Store(), catalog, MemoryPolicies(), Place("b", "t"))
 options.connect = lambda **_: remote
 main()
 """
-TIMEOUT = 60.0
+TIMEOUT = 120.0
 
 
 @dataclass
@@ -372,8 +373,7 @@ def test_a_rule_decides_how_a_stream_is_cut_from_the_first_look_on(
 
 
 def test_an_agent_that_waits_for_its_directory_is_healthy(start: Start, streams: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     agent = start(*plain(streams.with_name("to-come")), "--metrics-port", str(port))
     agent.hears("READY=1")
     agent.hears("WATCHDOG=1")

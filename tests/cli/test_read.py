@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -203,8 +204,12 @@ def test_ctrl_c_ends_a_follower_with_0() -> None:
     assert process.stdout is not None
     line = process.stdout.readline()  # it is given out although nothing follows
 
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    err = b"it never ended"
+    for _ in range(6):  # as in test_endings: on a busy machine the first one may come to nothing
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            _, err = process.communicate(timeout=20)
+            break
 
     assert line.startswith(b"0\t")
     assert (process.returncode, err) == (0, b"")

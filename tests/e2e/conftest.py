@@ -78,7 +78,7 @@ class Site:
     def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
         """Run a command of the command line to its end."""
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def json(self, *arguments: str | Path) -> Any:
@@ -141,12 +141,12 @@ def bucket_is_as_the_trees_say(request: pytest.FixtureRequest) -> Iterator[None]
 
 @pytest.fixture(scope="session")
 def wait_for() -> Callable[[Callable[[], Any]], Any]:
-    """Wait up to three minutes until a condition gives something true; give that back."""
+    """Wait up to five minutes until a condition gives something true; give that back."""
 
     def wait(condition: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + 180
+        deadline = time.monotonic() + 300
         while not (found := condition()):
-            assert time.monotonic() < deadline, "waited three minutes in vain"
+            assert time.monotonic() < deadline, "waited five minutes in vain"
             time.sleep(0.2)
         return found
 

@@ -84,7 +84,7 @@ def test_a_queue_that_is_declared_anew_later_is_found_though_nothing_is_uploaded
             remote = RemoteStream(tier.reader(STREAM), pool)
             broker = cast(BrokerTier, Anew())
             stream = TieredStream("/", "orders", remote, broker, None, print, poll_seconds=0.01)
-            async with asyncio.timeout(20), aclosing(stream.follow(0, Wanted(None, {}))) as found:
+            async with asyncio.timeout(60), aclosing(stream.follow(0, Wanted(None, {}))) as found:
                 async for _ in found:
                     pass
 

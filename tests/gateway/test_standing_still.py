@@ -66,7 +66,7 @@ def test_who_stands_still_holds_nothing_and_goes_on_at_the_very_chunk() -> None:
             task = asyncio.create_task(delivery.run())
             delivery.grant(3)
             await until(lambda: len(line.sent) == 3)
-            await until(lambda: budget.held == 0)  # no credit
+            await until(lambda: line.settled and budget.held == 0)  # no credit
             assert line.settled == 1, "what waits keeps no range either"
             line.open.clear()
             delivery.grant(COUNT)

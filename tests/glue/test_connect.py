@@ -39,7 +39,7 @@ def _job(site: Site, remote: str, name: str, **more: str) -> dict[str, Any]:
         env={**kept, **site.emulator.environment(), "SPARK_REMOTE": remote},
         cwd=ROOT,
         capture_output=True,
-        timeout=280,
+        timeout=600,
         check=False,
         text=True,
     )

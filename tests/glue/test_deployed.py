@@ -42,7 +42,7 @@ class Site:
         arguments["prefix"] = PREFIX
         given = {f"--{key.replace('_', '-')}": value for key, value in arguments.items()}
         run_id = glue.start_job_run(JobName=name, Arguments=given)["JobRunId"]
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 600
         while True:
             run: dict[str, Any] = glue.get_job_run(JobName=name, RunId=run_id)["JobRun"]
             if run["JobRunState"] not in ("STARTING", "RUNNING"):

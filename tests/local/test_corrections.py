@@ -21,7 +21,7 @@ import pytest
 from obstore.store import S3Store
 
 from tests.local.conftest import LATE_CORRECTIONS
-from tests.support.probe_stack import Probe
+from tests.support.probe_stack import Probe, eventually
 
 pytestmark = [pytest.mark.emulator, pytest.mark.slow]
 
@@ -80,21 +80,36 @@ def check_whole_logs(probe: Probe) -> None:
     """The end of a function's log is known, and not guessed from a pause of 50 ms."""
     functions, name = probe.client("lambda"), probe.outputs["Function"]
 
-    def duration() -> float:
-        started = time.perf_counter()
-        functions.invoke(FunctionName=name, Payload=b'{"do": "nothing"}')
-        return time.perf_counter() - started
+    def shortest(call: Callable[[], object]) -> float:
+        took = []
+        for _ in range(15):
+            started = time.perf_counter()
+            call()
+            took.append(time.perf_counter() - started)
+        return min(took)
 
-    assert probe.awaited(lambda: min(duration() for _ in range(15)) < 0.045, 0)
+    def extra() -> float:
+        """What a run takes beyond any other request to the same machine."""
+        run = shortest(lambda: functions.invoke(FunctionName=name, Payload=b'{"do": "nothing"}'))
+        return run - shortest(lambda: functions.get_function_configuration(FunctionName=name))
+
+    assert probe.awaited(lambda: extra() < 0.045, 0)
 
 
 def check_batch_windows(probe: Probe) -> None:
     """Messages of one window come as one batch, up to the batch size."""
-    mark = uuid.uuid4().hex
     queue = probe.client("sqs")
-    for ten in range(3):
-        entries = [{"Id": str(i), "MessageBody": f"ok {mark} {ten} {i}"} for i in range(10)]
-        queue.send_message_batch(QueueUrl=probe.outputs["Queue"], Entries=entries)
+
+    def sent() -> str:
+        """What marks thirty messages that were sent well within a window."""
+        mark, started = uuid.uuid4().hex, time.monotonic()
+        for ten in range(3):
+            entries = [{"Id": str(i), "MessageBody": f"ok {mark} {ten} {i}"} for i in range(10)]
+            queue.send_message_batch(QueueUrl=probe.outputs["Queue"], Entries=entries)
+        return mark if time.monotonic() - started < 0.5 else ""
+
+    mark = eventually(sent)
+    assert mark
 
     def batches() -> list[list[str]] | None:
         found = probe.batches(mark)
@@ -135,7 +150,7 @@ def check_message_move_tasks(probe: Probe) -> None:
         pytest.fail(str(exc), pytrace=False)
 
     moved = queues.receive_message(
-        QueueUrl=source, AttributeNames=["ApproximateReceiveCount"], WaitTimeSeconds=2
+        QueueUrl=source, AttributeNames=["ApproximateReceiveCount"], WaitTimeSeconds=20
     )["Messages"]
     assert [one["Body"] for one in moved] == ["again"]
     assert moved[0]["Attributes"]["ApproximateReceiveCount"] == "1"

@@ -220,7 +220,7 @@ def test_a_run_whose_time_is_over_is_killed_and_says_so(tmp_path: Path) -> None:
         ["sh", "-c", "echo up; exec sleep 60"],  # up long before its time is over
         {},
         tmp_path,
-        limit_seconds=0.8,
+        limit_seconds=3,
         stopped=lambda: False,
         log=lambda name, new: told.append((name, new)),
     )

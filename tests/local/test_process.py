@@ -168,5 +168,5 @@ def test_a_stop_is_quick_even_with_connections_open(
     with socket.create_connection(("127.0.0.1", server.port)):
         started = time.monotonic()
         assert process.stop(tmp_path)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 15  # it is killed after 20
     assert not psutil.pid_exists(server.pid)

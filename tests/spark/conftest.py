@@ -107,7 +107,7 @@ def end_jvm() -> None:
         return
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait(timeout=30)
+    gateway.proc.wait(timeout=180)
     SparkContext._gateway = SparkContext._jvm = None
 
 

@@ -33,7 +33,7 @@ def main() -> None:
             for batch in batches:
                 seen.touch()
                 yield batch
-                time.sleep(3)
+                time.sleep(10)
 
         frame = frame.mapInArrow(slowly, frame.schema)
     query = (

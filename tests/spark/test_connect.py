@@ -37,7 +37,7 @@ def test_spark_connect_gives_the_rows_that_a_session_of_its_own_gives(
             },
             cwd=ROOT,
             capture_output=True,
-            timeout=240,
+            timeout=600,
             check=False,
         )  # fmt: skip
 

@@ -32,7 +32,7 @@ WITHOUT_VARIANTS = tuple(name for name in COLUMNS if not name.endswith("_variant
 @pytest.fixture(scope="session")
 def python35() -> Path:
     """The Python of a virtual environment with Spark 3.5; made when it is not there."""
-    subprocess.run(["make", "-s", "spark35"], cwd=ROOT, check=True, timeout=280)
+    subprocess.run(["make", "-s", "spark35"], cwd=ROOT, check=True, timeout=600)
     return ROOT / ".spark35" / "bin" / "python"
 
 
@@ -68,7 +68,7 @@ def test_spark_35_gives_the_rows_that_spark_41_gives(
         },
         cwd=ROOT,
         capture_output=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
 

@@ -126,7 +126,7 @@ def test_available_now_reads_what_is_there_and_goes_on_from_there(
         frame = reader.option("columns", "stream,offset").load()
         table, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
         query = frame.writeStream.format("parquet").option("checkpointLocation", checkpoint)
-        query.trigger(availableNow=True).start(table).awaitTermination(90)
+        query.trigger(availableNow=True).start(table).awaitTermination(300)
         return sorted(row["offset"] for row in spark.read.parquet(table).collect())
 
     assert run() == list(range(150))
@@ -141,4 +141,6 @@ def test_what_makes_no_sense_for_a_stream_is_refused(spark: SparkSession, site: 
         reader = spark.readStream.format("rabbitmq_stream").option("stream", "plain")
         frame = reader.option(option, "7").load()
         with pytest.raises(Exception, match=f"option {option} is for batch reads"):
-            frame.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination(60)
+            frame.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination(
+                300
+            )

@@ -34,7 +34,7 @@ def printed(program: str, **environment: str) -> list[str]:
     path: Mapping[str, str] = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}:{ROOT / 'devkit/src'}"}
     done = subprocess.run(
         [sys.executable, "-c", IN_CHILD + program],
-        capture_output=True, text=True, check=False, timeout=60, env={**path, **environment},
+        capture_output=True, text=True, check=False, timeout=180, env={**path, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

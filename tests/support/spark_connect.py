@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pyspark
 
+from coldstream_devkit.broker import free_ports
+
 ROOT = Path(__file__).parents[2]
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-_SECONDS = 120
+_SECONDS = 300
 
 
 @contextmanager
@@ -27,9 +29,7 @@ def connect_server(environment: Mapping[str, str], log: Path) -> Iterator[str]:
         environment: of the server, and so of its workers.
         log: takes what it prints.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)  # that no connection is given before the server has it
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
