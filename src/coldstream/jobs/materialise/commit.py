@@ -33,7 +33,7 @@ def untaken(name: str, loaded: Loaded, append: Append) -> Append:
                 stream=stream,
                 offset=taken.spans[0][0],
             )
-        if append.in_order and known and ranges and known.spans[-1][1] != ranges.spans[0][0]:
+        if append.in_order and ranges and not _goes_on(loaded, stream, known, ranges):
             raise ConflictError(
                 f"another run has begun this stream anew in {name}; its rows stay, ours are"
                 " dropped: run again",
@@ -41,6 +41,14 @@ def untaken(name: str, loaded: Loaded, append: Append) -> Append:
                 offset=ranges.spans[0][0],
             )
     return append
+
+
+def _goes_on(loaded: Loaded, stream: str, known: Ranges, ranges: Ranges) -> bool:
+    """Whether ranges come next in a stream; a cut-off may have come before where one begins."""
+    begin = ranges.spans[0][0]
+    if known:
+        return known.spans[-1][1] == begin
+    return stream not in loaded.state.begins or begin <= loaded.state.begins[stream][0]
 
 
 def commit(

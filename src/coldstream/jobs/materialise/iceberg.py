@@ -60,6 +60,7 @@ from coldstream.jobs.materialise.iceberg_state import (
     note,
     read_state,
     summary_of,
+    write_state,
 )
 from coldstream.jobs.materialise.iceberg_versions import forgettable, referenced, unchanged
 from coldstream.jobs.materialise.ranges import Ranges
@@ -181,8 +182,7 @@ class IcebergTable:
         if state != loaded.state or pointer is None:
             # A name of its own for each attempt: what the table has may have grown since the last.
             pointer = f"{self._states.below(table)}/state-{append.id}-{self._new_id()}.json"
-            with self._states.io_of(table).new_output(pointer).create() as out:
-                out.write(state.encode())
+            write_state(self.name, self._states.io_of(table), pointer, state)
         summary = {STATE_PROPERTY: pointer, **summary_of(append, state)}
         try:
             with table.transaction() as change:

@@ -21,7 +21,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from coldstream.errors import CorruptDataError
+from coldstream.errors import CorruptDataError, InvalidInputError
+from coldstream.jobs.materialise.catalog_answers import answers
 from coldstream.jobs.materialise.state import MAX_STATE_BYTES, TableState, parse_state
 from coldstream.jobs.materialise.table import Append
 
@@ -180,6 +181,29 @@ def read_state(io: FileIO, pointer: Pointer) -> TableState:
         raise CorruptDataError("the state of a table is gone", key=pointer.url) from exc
     except CorruptDataError as exc:
         raise exc.located(key=pointer.url) from exc.__cause__
+
+
+def write_state(name: str, io: FileIO, url: str, state: TableState) -> None:
+    """Write a state object, which nothing names yet.
+
+    Args:
+        name: of the table, for errors.
+        io: of the place.
+        url: of the object; new.
+        state: what it says.
+
+    Raises:
+        InvalidInputError: the state is larger than one that can be read again.
+        UnavailableError, PermissionDeniedError: from the place.
+    """
+    data = state.encode()
+    if len(data) > MAX_STATE_BYTES:
+        raise InvalidInputError(
+            f"what the table {name} would have to know of its {len(state.covered)} streams takes"
+            f" {len(data)} bytes, more than {MAX_STATE_BYTES}: give some of them another table"
+        )
+    with answers(name), io.new_output(url).create() as out:
+        out.write(data)
 
 
 def _said(snapshot: Snapshot, name: str) -> str | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldstream import deployment
 from coldstream.adapters.place import Place, connect
-from coldstream.errors import ColdstreamError, InvalidInputError, NotFoundError
+from coldstream.errors import ColdstreamError, CorruptDataError, InvalidInputError, NotFoundError
 from coldstream.jobs.arguments import (
     WAREHOUSE,
     Given,
@@ -101,6 +101,10 @@ def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> N
             errors |= {
                 f"{table} {stream}": mixed(rule, stream, spans)
                 for stream, spans in done.cut_off.items()
+            }
+            errors |= {
+                f"{table} {stream}": CorruptDataError(reason)
+                for stream, reason in done.unread.items()
             }
             kept = keep_up(rule, pair, place, runner.engine, upkeep)
             if kept is not None:

@@ -22,7 +22,8 @@ class Wanted:
     Attributes:
         read: offsets to read now.
         lost: offsets that the table should have had, and that retention has removed meanwhile.
-        replaces: offsets among `read` and `lost` whose rows the table has already; these go.
+        replaces: offsets among `read` and `lost` whose rows the table has already; these go. What
+            the table has and is lost otherwise is what it owed: rows of it stay.
         refused: offsets that the table has of a history that was cut off, and that nobody has asked
             to make anew; then there is nothing to do but to tell.
         begins: where the table begins in this stream from now on, which has to be written down
@@ -70,6 +71,7 @@ def wanted(
     window: BackfillWindow,
     cut_off: Ranges = _NONE,
     begins: int | None = None,
+    owed: Ranges = _NONE,
 ) -> Wanted:
     """What to do about a stream that holds [first_offset, next_offset).
 
@@ -88,6 +90,7 @@ def wanted(
         window: what was asked for.
         cut_off: part of `covered` that belongs to a history that was cut off.
         begins: where an earlier run has said that the table begins.
+        owed: part of `covered` that is to be made anew whatever was asked for.
     """
     end = next_offset if window.next_offset is None else min(window.next_offset, next_offset)
     if window.first is not None:
@@ -105,15 +108,27 @@ def wanted(
     asked = Ranges.of([(begin, max(begin, end))])
     alive = Ranges.of([(first_offset, next_offset)])
     missing = asked if window.overwrite else asked - covered
-    # What was never begun is not lost when it is gone; what a table goes on from is.
-    begun = bool(covered) or begins is not None
-    lost = missing - alive if begun and window.first is None else Ranges()
-    read = missing & alive
+    read = (missing | owed) & alive
+    lost = _passed_over(covered, begins, first_offset, read)
+    if window.first is None and (covered or begins is not None):
+        lost |= missing - alive
     if cut_off:
         if not window.overwrite or cut_off - asked:
             return Wanted(refused=cut_off)
-        lost = cut_off - alive
-    return Wanted(read, lost, (read | lost) & covered)
+        lost |= cut_off - alive
+    replaces = (read | lost) & covered
+    return Wanted(read, lost | (owed - alive), replaces)
+
+
+def _passed_over(covered: Ranges, begins: int | None, first_offset: int, read: Ranges) -> Ranges:
+    """What retention took between where a table goes on and what is read now.
+
+    What was never begun is not lost when it is gone; what a table goes on from is.
+    """
+    end = covered.spans[-1][1] if covered else begins
+    if end is None or not read or read.spans[-1][1] <= end:
+        return Ranges()
+    return Ranges.of([(end, max(end, first_offset))])
 
 
 def wanted_latest(
@@ -125,6 +140,7 @@ def wanted_latest(
     window: BackfillWindow,
     cut_off: Ranges = _NONE,
     begins: int | None = None,
+    owed: Ranges = _NONE,
 ) -> Wanted:
     """The same for a table that has the last message of each key.
 
@@ -135,7 +151,8 @@ def wanted_latest(
     next one.
 
     Args:
-        covered, first_offset, next_offset, start, window, cut_off, begins: as for `wanted`.
+        covered, first_offset, next_offset, start, window, cut_off, begins, owed: as for `wanted`;
+            such a table owes nothing, for it forgets what it has to read again.
 
     Raises:
         InvalidInputError: the window leaves something out.
@@ -143,7 +160,7 @@ def wanted_latest(
     if window.first is None:
         return wanted(
             covered, first_offset, next_offset, start=start, window=window, cut_off=cut_off,
-            begins=begins,
+            begins=begins, owed=owed,
         )  # fmt: skip
     if window.first or window.next_offset is not None or not window.overwrite:
         raise InvalidInputError(
@@ -184,6 +201,7 @@ def todo_of(
             window=window,
             cut_off=state.cut_off(now.stream, now.ledger),
             begins=state.begin_of(now.stream, now.ledger),
+            owed=state.owed.get(now.stream, Ranges()),
         )
         if each.read or each.lost or each.refused or each.begins is not None:
             todo.append((now, each))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.names import MAX_OFFSET
@@ -85,6 +86,11 @@ class Ranges:
     def offsets(self) -> int:
         """How many offsets they hold."""
         return sum(next_offset - first for first, next_offset in self.spans)
+
+    @property
+    def holes(self) -> Ranges:
+        """What lies between them."""
+        return Ranges(tuple((end, begin) for (_, end), (begin, _) in pairwise(self.spans)))
 
     def contains(self, offset: int) -> bool:
         """Whether one of them holds `offset`."""

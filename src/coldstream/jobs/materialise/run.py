@@ -7,16 +7,15 @@ same offsets again.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Literal
 
 import pyarrow as pa
 
+from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
 from coldstream.jobs.materialise.column_plan import grows, plan_columns, sample_of
-from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.engine import Engine, StreamNow, Task, TaskPiece
 from coldstream.jobs.materialise.erase import erase_all
 from coldstream.jobs.materialise.latest_commit import Merging
@@ -29,9 +28,9 @@ from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.materialise.table import Append, Loaded
-from coldstream.jobs.materialise.table_report import TableReport
+from coldstream.jobs.materialise.table_report import TableReport, tell_holes, tell_plan
 from coldstream.jobs.materialise.task import TaskRules
-from coldstream.jobs.materialise.task_result import TaskResult, check_tiling, with_found
+from coldstream.jobs.materialise.task_result import TaskResult, check_tiling, spans_of, with_found
 from coldstream.jobs.materialise.window_commit import Tables, WindowCommit
 from coldstream.jobs.materialise.write import FileLayout
 
@@ -93,6 +92,8 @@ class Runner:
 
         Raises:
             ConflictError: another run was quicker with some of these offsets; run again.
+            CorruptDataError, NotFoundError: of the tables. A stream whose manifest cannot be read
+                is left out, and told in `unread`.
             InvalidInputError: the table was filled by another rule, which this one does not fit.
             ColdstreamError: from the streams, the tables or the workers. What was committed before
                 stays; the next run goes on there.
@@ -102,13 +103,33 @@ class Runner:
             self._only_told(rule, tables, streams, settings, report)
             return report
         begin = new_schema(rule)
+        both = ((tables.rows, begin), (tables.dead, dead_schema()))
+        try:
+            self._fill(rule, tables, begin, streams, settings, report)
+        except ColdstreamError:
+            # Whatever stops a table: what was erased goes, if not now, with the next run.
+            with suppress(ColdstreamError):
+                erase_all(both, streams, new_id=self.new_id, pause=self.pause)
+            raise
+        report.erased_rows = erase_all(both, streams, new_id=self.new_id, pause=self.pause)
+        return report
+
+    def _fill(
+        self,
+        rule: TableRule,
+        tables: Tables,
+        begin: pa.Schema,
+        streams: Sequence[StreamNow],
+        settings: RunSettings,
+        report: TableReport,
+    ) -> None:
         loaded = tables.rows.load(begin)
         with_rule(rule, loaded.schema, begin)
         todo = todo_of(rule, loaded.state, streams, settings.window)
-        self._plan_told(todo, report)
+        tell_plan(report, todo, self.say)
         epochs = {now.stream: now.ledger.epoch for now, _ in todo if now.ledger.epoch}
         loaded = self._lost_committed(tables, loaded, begin, todo, epochs, report)
-        pieces = [piece for now, each in todo for piece in self.engine.pieces(now, each.read)]
+        todo, pieces = self._planned(todo, report)
         if pieces:
             loaded = self._grow(tables, loaded, with_rule(rule, loaded.schema, begin), report)
             with_rule(rule, loaded.schema, begin)  # another run may have said the type first
@@ -121,7 +142,7 @@ class Runner:
         sized = ((task, sum(piece.size for piece in task)) for task in tasks)
         for window in task_windows(sized, settings.window_bytes):
             results, loaded = self._perform(rule, tables, loaded, window, settings, report)
-            covered = _spans(results, "covered")
+            covered = spans_of(results, "covered")
             tasks = tasks[len(window) :]
             later = {piece.stream for task in tasks for piece in task}
             by_stream = {piece.stream: list[TaskResult]() for task in window for piece in task}
@@ -136,9 +157,23 @@ class Runner:
             change = self._change(rule, covered, replaces, cut_off, epochs)
             self._commit(rule, tables, begin, results, change, settings, report)
             self.say(report.told())
-        both = ((tables.rows, begin), (tables.dead, dead_schema()))
-        report.erased_rows = erase_all(both, streams, new_id=self.new_id, pause=self.pause)
-        return report
+        tell_holes(report, tables.rows.load(begin).state, streams, self.say)
+
+    def _planned(
+        self, todo: Sequence[tuple[StreamNow, Wanted]], report: TableReport
+    ) -> tuple[list[tuple[StreamNow, Wanted]], list[TaskPiece]]:
+        """What is to be read, and of which streams; without those whose manifest is damaged."""
+        planned: list[tuple[StreamNow, Wanted]] = []
+        pieces: list[TaskPiece] = []
+        for now, each in todo:
+            try:
+                pieces += self.engine.pieces(now, each.read)
+            except (CorruptDataError, NotFoundError) as error:
+                report.unread[now.stream] = str(error.located(stream=now.stream))
+                self.say(f"{report.table}: left out: {report.unread[now.stream]}")
+            else:
+                planned.append((now, each))
+        return planned, pieces
 
     def _change(
         self,
@@ -164,16 +199,6 @@ class Runner:
             in_order=True,
         )
 
-    def _plan_told(self, todo: Sequence[tuple[StreamNow, Wanted]], report: TableReport) -> None:
-        for now, each in todo:
-            if each.refused:
-                report.cut_off[now.stream] = each.refused.to_json()
-            elif each.begins is None:
-                report.planned[now.stream] = (each.read | each.lost).to_json()
-            if now.deleted and each.lost:
-                report.deleted[now.stream] = lost = each.lost.to_json()
-                self.say(f"{report.table}: {now.stream} was deleted, and {lost} with it")
-
     def _lost_committed(
         self,
         tables: Tables,
@@ -192,10 +217,8 @@ class Runner:
         if not gone and not begins:
             return loaded
         cut = {now.stream: each.lost & each.replaces for now, each in todo if each.lost}
-        append = Append(
-            self.new_id(), covered=gone, lost=gone, replaces=cut, epochs=epochs, begins=begins
-        )
-        loaded = commit(tables.rows, append, first_schema=begin, pause=self.pause)
+        change = Append(self.new_id(), lost=gone, replaces=cut, epochs=epochs, begins=begins)
+        loaded = WindowCommit(tables, begin, self.new_id, self.pause).lose(change, loaded)
         report.lost_offsets += sum(ranges.offsets for ranges in gone.values())
         report.commits += 1
         return loaded
@@ -214,7 +237,7 @@ class Runner:
             with_rule(rule, there.schema, new_schema(rule))
         state = TableState() if there is None else there.state
         todo = todo_of(rule, state, streams, settings.window)
-        self._plan_told(todo, report)
+        tell_plan(report, todo, self.say)
         if settings.columns:
             pieces = [piece for now, each in todo for piece in self.engine.pieces(now, each.read)]
             present = None if there is None else there.schema
@@ -320,7 +343,7 @@ class Runner:
         window = WindowCommit(tables, begin, self.new_id, self.pause)
         files = [each for result in results for each in result.files]
         rows = sum(result.rows for result in results)
-        gone = {stream: each for stream, each in _spans(results, "lost").items() if each}
+        gone = {stream: each for stream, each in spans_of(results, "lost").items() if each}
         if rule.latest is None:
             window.put(replace(change, files=files, lost=gone), dead_files)
         else:
@@ -329,7 +352,7 @@ class Runner:
                 tables.rows,
                 lambda now: layout_of(rule, now, settings),
                 files,
-                _spans(results, "unread"),
+                spans_of(results, "unread"),
             )
             window.put(replace(change, lost=gone), dead_files, merging.complete)
             files, rows = merging.files, merging.rows
@@ -364,16 +387,6 @@ def layout_of(rule: TableRule, loaded: Loaded, settings: RunSettings) -> FileLay
         group_bytes=settings.group_bytes,
         order=rule.order,
     )
-
-
-def _spans(
-    results: Sequence[TaskResult], name: Literal["covered", "lost", "unread"]
-) -> dict[str, Ranges]:
-    """What results say of offsets, by stream."""
-    found: dict[str, Ranges] = defaultdict(Ranges)
-    for result in results:
-        found[result.stream] |= Ranges.of(getattr(result, name))
-    return dict(found)
 
 
 def _head(left: Ranges, done: Ranges) -> Ranges:

@@ -61,6 +61,8 @@ class TableState:
         begins: by stream of which nothing is covered yet: where the table begins, because its rule
             says `next`, and the epoch of the manifest then; 0 if that had none.
         tickets: by stream, where one was drawn: see `window_commit`.
+        owed: by stream: those of the covered offsets that the next run has to make anew, because
+            one has begun to: see `window_commit`.
     """
 
     covered: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
@@ -68,6 +70,7 @@ class TableState:
     under: Mapping[str, ByEpoch] = field(default_factory=lambda: _NO_EPOCHS)
     begins: Mapping[str, tuple[int, int]] = field(default_factory=lambda: _NO_BEGINS)
     tickets: Mapping[str, Ticket] = field(default_factory=lambda: _NO_TICKETS)
+    owed: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
 
     def knows(self, stream: str) -> bool:
         """Whether anything was decided about a stream."""
@@ -119,6 +122,7 @@ class TableState:
         epochs: Mapping[str, int] = MappingProxyType({}),
         begins: Mapping[str, int] = MappingProxyType({}),
         tickets: Mapping[str, Ticket] = _NO_TICKETS,
+        owes: Mapping[str, Ranges] = _NONE,
     ) -> TableState:
         """This state after a commit.
 
@@ -129,6 +133,7 @@ class TableState:
             begins: where the table begins in streams of which it has nothing; whoever was first has
                 said it.
             tickets: by stream, in the place of those that it had.
+            owes: offsets by stream that are owed from now on.
         """
         under = dict(self.under)
         for stream in covered.keys() & epochs.keys():
@@ -140,7 +145,8 @@ class TableState:
         first = {name: (at, epochs.get(name, 0)) for name, at in begins.items()} | {**self.begins}
         first = {name: each for name, each in first.items() if not after.get(name)}
         numbered = {**self.tickets, **tickets}
-        return TableState(after, _merged(self.lost, lost), under, first, numbered)
+        owed = _less(_merged(self.owed, owes), _merged(covered, lost))
+        return TableState(after, _merged(self.lost, lost), under, first, numbered, owed)
 
     def without(self, forgets: Mapping[str, Ranges], gone: Mapping[str, Ranges]) -> TableState:
         """This state where a table has to read some offsets again.
@@ -153,21 +159,18 @@ class TableState:
             gone: those by stream whose rows go at once.
         """
 
-        def left(known: Mapping[str, Ranges]) -> dict[str, Ranges]:
-            rest = {name: each - forgets.get(name, Ranges()) for name, each in known.items()}
-            return {name: each for name, each in rest.items() if each}
-
         under = {
             name: {epoch: ranges - gone.get(name, Ranges()) for epoch, ranges in each.items()}
             for name, each in self.under.items()
         }
         kept = {name: {e: r for e, r in each.items() if r} for name, each in under.items()}
         return TableState(
-            left(self.covered),
-            left(self.lost),
+            _less(self.covered, forgets),
+            _less(self.lost, forgets),
             {name: each for name, each in kept.items() if each},
             self.begins,
             self.tickets,
+            self.owed,
         )
 
     def encode(self) -> bytes:
@@ -179,6 +182,7 @@ class TableState:
                     "covered": self.of(stream).to_json(),
                     **({"begins": list(self.begins[stream])} if stream in self.begins else {}),
                     **({"lost": self.lost[stream].to_json()} if self.lost.get(stream) else {}),
+                    **({"owed": self.owed[stream].to_json()} if self.owed.get(stream) else {}),
                     **({"under": _under_json(self.under[stream])} if stream in self.under else {}),
                     **({"ticket": astuple(self.tickets[stream])} if stream in self.tickets else {}),
                 }
@@ -201,6 +205,7 @@ def parse_state(data: bytes) -> TableState:
         streams = {check_stream(name): each for name, each in document["streams"].items()}
         covered = {name: parse_ranges(each["covered"]) for name, each in streams.items()}
         lost = {name: parse_ranges(each.get("lost", ())) for name, each in streams.items()}
+        owed = {name: parse_ranges(each.get("owed", ())) for name, each in streams.items()}
         under = {
             name: _parse_under(each["under"]) for name, each in streams.items() if "under" in each
         }
@@ -211,7 +216,7 @@ def parse_state(data: bytes) -> TableState:
         tickets = {name: _parse_ticket(each) for name, each in numbered.items()}
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise CorruptDataError(f"a table's state cannot be read: {exc}") from exc
-    return TableState(_some(covered), _some(lost), under, begins, tickets)
+    return TableState(_some(covered), _some(lost), under, begins, tickets, _some(owed))
 
 
 def _under_json(under: ByEpoch) -> list[list[Any]]:
@@ -242,6 +247,10 @@ def _parse_ticket(value: Any) -> Ticket:
 
 def _some(ranges: Mapping[str, Ranges]) -> Mapping[str, Ranges]:
     return {name: each for name, each in ranges.items() if each}
+
+
+def _less(known: Mapping[str, Ranges], gone: Mapping[str, Ranges]) -> Mapping[str, Ranges]:
+    return _some({name: each - gone.get(name, Ranges()) for name, each in known.items()})
 
 
 def _merged(old: Mapping[str, Ranges], more: Mapping[str, Ranges]) -> Mapping[str, Ranges]:

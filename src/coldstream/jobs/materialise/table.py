@@ -77,6 +77,7 @@ class Append:
         begins: by stream of which the table has nothing: the offset where it begins from now on.
         in_order: whether `covered` must go on where that ends which the table has of a stream.
         tickets: that the table has after it, by stream: see `window_commit`.
+        owes: offsets by stream that the table has and that the next run has to make anew.
     """
 
     id: str
@@ -90,12 +91,15 @@ class Append:
     in_order: bool = False
     begins: Mapping[str, int] = field(default_factory=lambda: _NO_EPOCHS)
     tickets: Mapping[str, Ticket] = field(default_factory=lambda: _NO_TICKETS)
+    owes: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
 
     def on(self, state: TableState) -> TableState:
         """What a table knows after this change, if it knew `state` before."""
         if self.forgets:
             state = state.without(self.forgets, self.replaces)
-        return state.with_more(self.covered, self.lost, self.epochs, self.begins, self.tickets)
+        return state.with_more(
+            self.covered, self.lost, self.epochs, self.begins, self.tickets, self.owes
+        )
 
 
 @dataclass(frozen=True, slots=True)

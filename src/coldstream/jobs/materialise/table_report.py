@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from coldstream.jobs.materialise.column_plan import TablePlan
+from coldstream.jobs.materialise.engine import StreamNow
+from coldstream.jobs.materialise.plan import Wanted
+from coldstream.jobs.materialise.state import TableState
 
 
 @dataclass(slots=True)
@@ -30,7 +34,10 @@ class TableReport:
         oldest_last_ms: of the last messages of all streams, the oldest.
         cut_off: by stream, what the table has of a history that was cut off: such a stream was left
             as it is.
+        holes: by stream, offsets between others which the table has, that it has not: no run reads
+            them unasked.
         deleted: by stream that was deleted, the lost offsets that the table never had of it.
+        unread: by stream, why its manifest cannot be read: such a stream was left as it is.
         plan: what would become of its columns; None where nobody asked.
     """
 
@@ -51,7 +58,9 @@ class TableReport:
     tombstones: int = 0
     oldest_last_ms: int | None = None
     cut_off: dict[str, list[list[int]]] = field(default_factory=dict)
+    holes: dict[str, list[list[int]]] = field(default_factory=dict)
     deleted: dict[str, list[list[int]]] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
     plan: TablePlan | None = None
 
     def told(self) -> str:
@@ -66,7 +75,9 @@ class TableReport:
         self.streams += other.streams
         self.planned |= other.planned
         self.cut_off |= other.cut_off
+        self.holes |= other.holes
         self.deleted |= other.deleted
+        self.unread |= other.unread
         for name in ("rows", "dead_letters", "lost_offsets", "files", "file_bytes", "bytes_read",
                      "times_moved", "erased_rows", "no_key", "tombstones"):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -80,3 +91,27 @@ class TableReport:
         if last_ms is not None:
             known = self.oldest_last_ms
             self.oldest_last_ms = last_ms if known is None else min(known, last_ms)
+
+
+def tell_plan(
+    report: TableReport, todo: Iterable[tuple[StreamNow, Wanted]], say: Callable[[str], None]
+) -> None:
+    """What is to be done about each stream."""
+    for now, each in todo:
+        if each.refused:
+            report.cut_off[now.stream] = each.refused.to_json()
+        elif each.begins is None:
+            report.planned[now.stream] = (each.read | each.lost).to_json()
+        if now.deleted and each.lost:
+            report.deleted[now.stream] = lost = each.lost.to_json()
+            say(f"{report.table}: {now.stream} was deleted, and {lost} with it")
+
+
+def tell_holes(
+    report: TableReport, state: TableState, streams: Iterable[StreamNow], say: Callable[[str], None]
+) -> None:
+    """What a back-fill has passed over: a table goes on at its end."""
+    for now in streams:
+        if holes := state.of(now.stream).holes:
+            report.holes[now.stream] = spans = holes.to_json()
+            say(f"{report.table}: {now.stream}: {spans} is read only where --from names it")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
+from typing import Literal
 
 import pyarrow as pa
 
-from coldstream.errors import InternalError
+from coldstream.errors import ConflictError, InternalError
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.schema import grown, merged
 from coldstream.jobs.materialise.survey import Survey
@@ -99,14 +101,32 @@ def parse_result(text: str) -> TaskResult:
     return TaskResult(**document)
 
 
+def spans_of(
+    results: Sequence[TaskResult], name: Literal["covered", "lost", "unread"]
+) -> dict[str, Ranges]:
+    """What results say of offsets, by stream."""
+    found: dict[str, Ranges] = defaultdict(Ranges)
+    for result in results:
+        found[result.stream] |= Ranges.of(getattr(result, name))
+    return dict(found)
+
+
 def check_tiling(stream: str, results: Iterable[TaskResult], expected: Ranges) -> None:
     """The tasks of a stream have covered what they should, each offset once.
 
     Raises:
         InternalError: they have not; nothing may be committed.
+        ConflictError: likewise, because retention took meanwhile what two of them share.
     """
+    results = list(results)
     spans = sorted(span for result in results for span in result.covered)
+    lost = Ranges.of(span for result in results for span in result.lost)
     for (_, end), (begin, _) in pairwise(spans):
+        if begin < end and lost.contains(begin):
+            # Of a fragment that is gone each tells all: nobody knows any more what its part was.
+            raise ConflictError(
+                "retention took what was being read: run again", stream=stream, offset=begin
+            )
         if begin < end:
             raise InternalError("two tasks read the same offset", stream=stream, offset=begin)
     found = Ranges.of(spans)

@@ -9,6 +9,9 @@ letters takes three commits:
     dead letters  replace those of the window, if the table has taken no higher number
     rows          put in rows and offsets, if nobody has drawn a ticket since
 
+With its ticket a window that makes rows anew says which: the next run does so if this one dies or
+is overtaken (`TableState.owed`). A table of the latest forgets them then, for it reads in order.
+
 Of several runs the one that drew last wins, and nobody waits for one that died. A window without
 dead letters is one commit. It holds if nobody has drawn a ticket since the dead letters of these
 offsets were looked for. (Kleppmann, "How to do distributed locking", 2016: where a lock may be
@@ -25,8 +28,9 @@ import pyarrow as pa
 
 from coldstream.errors import ConflictError
 from coldstream.jobs.materialise.commit import Decide, commit, untaken
+from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.schema import dead_schema
-from coldstream.jobs.materialise.state import NO_TICKET, Ticket
+from coldstream.jobs.materialise.state import NO_TICKET, TableState, Ticket
 from coldstream.jobs.materialise.table import Append, Loaded, Table, WrittenFile
 
 Tickets = Mapping[str, Ticket]
@@ -78,17 +82,45 @@ class WindowCommit:
         dead = self.tables.dead.load(dead_schema()).state
         theirs = any(dead.of(stream) & ranges for stream, ranges in change.covered.items())
         if dead_files or theirs or any(each.open for each in tickets.values()):
-            tickets = self._drawn(change)
+            tickets, state = self._drawn(change)
             change = replace(change, tickets=_closed(tickets))
-            self._put_dead(change, dead_files)
+            self._put_dead(change, dead_files, state)
         decide = partial(_held, self.tables.rows.name, tickets, complete)
         commit(
             self.tables.rows, change, first_schema=self.first_schema, pause=self.pause,
             decide=decide,
         )  # fmt: skip
 
-    def _drawn(self, change: Append) -> Tickets:
-        """The next tickets of its streams, which the table knows from now on."""
+    def lose(self, change: Append, loaded: Loaded) -> Loaded:
+        """Make part of both tables which offsets exist nowhere any more, and where streams begin.
+
+        Args:
+            change: of the rows' table, with `lost`, and of `replaces` what is among them.
+            loaded: the rows' table, as the change was planned for.
+
+        Returns:
+            The rows' table after it.
+
+        Raises:
+            ConflictError, UnknownOutcomeError: as `commit`.
+        """
+        if any(change.replaces.values()):
+            dead = self.tables.dead.load(dead_schema()).state
+            if any(dead.of(stream) & ranges for stream, ranges in change.replaces.items()):
+                gone = Append(self.new_id(), replaces=change.replaces)
+                commit(self.tables.dead, gone, first_schema=dead_schema(), pause=self.pause)
+        # What the table has, and owed, is not taken in once more.
+        covered = {
+            stream: ranges - (loaded.state.of(stream) - change.replaces.get(stream, Ranges()))
+            for stream, ranges in change.lost.items()
+        }
+        return commit(
+            self.tables.rows, replace(change, covered=covered), first_schema=self.first_schema,
+            pause=self.pause,
+        )  # fmt: skip
+
+    def _drawn(self, change: Append) -> tuple[Tickets, TableState]:
+        """The next tickets of its streams, and the table's state, which knows them from now on."""
         drawn: dict[str, Ticket] = {}
 
         def draw(loaded: Loaded, append: Append) -> Append:
@@ -100,16 +132,28 @@ class WindowCommit:
                 drawn[stream] = Ticket(1 + max(each.number for each in both), open=True)
             return replace(append, tickets=drawn)
 
-        commit(
-            self.tables.rows, Append(self.new_id()), first_schema=self.first_schema,
-            pause=self.pause, decide=draw,
-        )  # fmt: skip
-        return drawn
+        if change.in_order:
+            # Where reading begins is said at once: `next` would be another offset later.
+            begins = {stream: change.covered[stream].spans[0][0] for stream in change.forgets}
+            append = Append(
+                self.new_id(), forgets=change.forgets, begins=begins, epochs=change.epochs
+            )
+        else:
+            append = Append(self.new_id(), owes=change.replaces)
+        after = commit(
+            self.tables.rows, append, first_schema=self.first_schema, pause=self.pause, decide=draw
+        )
+        return drawn, after.state
 
-    def _put_dead(self, change: Append, files: Sequence[WrittenFile]) -> None:
-        """Also without files: from then on the table takes none of those who drew before."""
-        append = Append(self.new_id(), files, change.covered, tickets=change.tickets)
-        decide = partial(_newest, self.tables.dead.name)
+    def _put_dead(self, change: Append, files: Sequence[WrittenFile], known: TableState) -> None:
+        """Also without files: from then on the table takes none of those who drew before.
+
+        It covers what the rows' table has, too: ranges with windows between them, which had no dead
+        letters, would become more and more.
+        """
+        covered = {stream: known.of(stream) | each for stream, each in change.covered.items()}
+        append = Append(self.new_id(), files, covered, tickets=change.tickets)
+        decide = partial(_newest, self.tables.dead.name, change.covered)
         commit(
             self.tables.dead, append, first_schema=dead_schema(), pause=self.pause, decide=decide
         )
@@ -119,12 +163,12 @@ def _closed(tickets: Tickets) -> Tickets:
     return {stream: replace(each, open=False) for stream, each in tickets.items()}
 
 
-def _newest(name: str, loaded: Loaded, append: Append) -> Append:
+def _newest(name: str, window: Mapping[str, Ranges], loaded: Loaded, append: Append) -> Append:
     """The change, if the table has taken no higher ticket; it replaces what others have left."""
     for stream, mine in append.tickets.items():
         if loaded.state.tickets.get(stream, NO_TICKET).number > mine.number:
             raise _overtaken(name, stream)
-    before = {stream: loaded.state.of(stream) & each for stream, each in append.covered.items()}
+    before = {stream: loaded.state.of(stream) & each for stream, each in window.items()}
     return replace(append, replaces={stream: each for stream, each in before.items() if each})
 
 
