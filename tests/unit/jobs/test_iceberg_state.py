@@ -10,8 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFile
 
-from coldstream.errors import ConflictError, CorruptDataError
+from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError
+from coldstream.jobs.materialise import iceberg_state
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.iceberg_state import (
     APPEND_PROPERTY,
@@ -104,6 +106,34 @@ def test_a_run_whose_plan_a_rollback_undid_leaves_no_hole(
         commit(table, append, first_schema=SCHEMA, pause=_no_pause)
     assert _covered(site) == ((0, 10),)
     assert offsets(site, _NAME) == list(range(10))
+
+
+def test_a_state_that_nobody_could_read_again_is_refused_before_the_commit(
+    site: TableSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fill(site, 0, 10)
+    with monkeypatch.context() as less:
+        less.setattr(iceberg_state, "MAX_STATE_BYTES", 120)
+        with pytest.raises(InvalidInputError, match=r"db\.t would have to know of its 2 streams"):
+            _fill(site, 0, 10, OTHER)
+    assert (_covered(site), _covered(site, OTHER)) == (((0, 10),), ())
+
+
+def test_a_state_that_cannot_be_written_just_now_is_written_by_the_next_attempt(
+    site: TableSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, failed = PyArrowFile.create, list[str]()
+
+    def busy(file: PyArrowFile, overwrite: bool = False) -> Any:
+        if "/state-" in file.location and not failed:
+            failed.append(file.location)
+            raise OSError("AWS Error SLOW_DOWN")
+        return create(file, overwrite)
+
+    monkeypatch.setattr(PyArrowFile, "create", busy)
+    _fill(site, 0, 10)
+    assert failed
+    assert _covered(site) == ((0, 10),)
 
 
 def test_a_snapshot_of_others_has_what_its_parent_had(site: TableSite, catalog: Catalogs) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from coldstream.errors import ConflictError, UnknownOutcomeError
+from coldstream.errors import ConflictError, UnavailableError, UnknownOutcomeError
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.table import Append, AppendOutcome, Loaded, Table
 
@@ -74,26 +74,26 @@ def commit(
 
     Raises:
         ConflictError: the change is not to be made; names stream and offset.
-        UnknownOutcomeError: the last attempts got no answer; says why. Nothing is doubled when the
-            job is run again.
+        UnknownOutcomeError, UnavailableError: the last attempts got no answer; says why. Nothing is
+            doubled when the job is run again.
     """
     decide = decide or partial(untaken, table.name)
-    unknown: UnknownOutcomeError | None = None
+    unanswered: UnknownOutcomeError | UnavailableError | None = None
     for attempt in range(1, _ATTEMPTS + 1):
         loaded = table.load(first_schema)
         if append.id in loaded.appended:
             return loaded
         whole = decide(loaded, append)
         try:
-            unknown, outcome = None, table.append(loaded, whole)
+            unanswered, outcome = None, table.append(loaded, whole)
             if outcome is AppendOutcome.LANDED:
                 return table.load(first_schema)
-        except UnknownOutcomeError as error:
-            unknown = error
+        except (UnknownOutcomeError, UnavailableError) as error:
+            unanswered = error
         pause(attempt)
     loaded = table.load(first_schema)
     if append.id in loaded.appended:
         return loaded
-    if unknown is not None:
-        raise unknown
+    if unanswered is not None:
+        raise unanswered
     raise ConflictError(f"{table.name} was changed by others {_ATTEMPTS} times in a row")
