@@ -123,7 +123,7 @@ def play(seed: int, site: Site, deaths: bool = False) -> list[bool]:
 def test_of_runs_at_once_one_comes_to_its_end_and_each_message_is_there_once(
     files: TableFiles, deaths: bool, full: bool
 ) -> None:
-    for seed in range(150 if full else 8):
+    for seed in range(60 if full else 8):
         rule = TableRule(".*", "db.t", files=files, partition=TablePartition.NONE)
         site = Site({ORDERS: bodies(10), BILLS: bodies(20)}, rule)
         site.run()
@@ -144,7 +144,7 @@ def test_of_runs_at_once_one_comes_to_its_end_and_each_message_is_there_once(
 def test_of_runs_at_once_that_fill_a_table_of_the_latest_one_comes_to_its_end(
     deaths: bool, full: bool
 ) -> None:
-    for seed in range(80 if full else 4):
+    for seed in range(30 if full else 4):
         rng = random.Random(seed)
         site = LatestSite({ORDERS: random_messages(rng, 16), BILLS: random_messages(rng, 6)})
         site.run()

@@ -40,6 +40,13 @@ def untaken(name: str, loaded: Loaded, append: Append) -> Append:
                 stream=stream,
                 offset=ranges.spans[0][0],
             )
+    for stream, ranges in append.pays.items():
+        if paid := ranges - loaded.state.owed.get(stream, Ranges()):
+            raise ConflictError(
+                f"another run has made these offsets of {name} anew; its rows stay, ours go",
+                stream=stream,
+                offset=paid.spans[0][0],
+            )
     return append
 
 

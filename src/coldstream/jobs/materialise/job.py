@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from coldstream import deployment
 from coldstream.adapters.place import Place, connect
-from coldstream.errors import ColdstreamError, CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.errors import ColdstreamError, InvalidInputError, NotFoundError
 from coldstream.jobs.arguments import (
     WAREHOUSE,
     Given,
@@ -102,16 +102,13 @@ def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> N
                 f"{table} {stream}": mixed(rule, stream, spans)
                 for stream, spans in done.cut_off.items()
             }
-            errors |= {
-                f"{table} {stream}": CorruptDataError(reason)
-                for stream, reason in done.unread.items()
-            }
             kept = keep_up(rule, pair, place, runner.engine, upkeep)
             if kept is not None:
                 tables[table]["maintenance"] = kept
         except Exception as exc:  # whatever one table does, the others are filled
             errors[table] = failed(table, exc)
             tables.setdefault(table, {})["error"] = str(errors[table])
+    errors |= runner.unread
     _report_lag(report, tables)
     if errors:
         raise next(iter(errors.values()))

@@ -171,10 +171,7 @@ def wanted_latest(
     if not alive:
         return Wanted(refused=cut_off)
     gone = Ranges.of([(0, first_offset)])
-    lost = cut_off & gone
-    if covered:
-        end = covered.spans[-1][1]
-        lost |= Ranges.of([(end, max(end, first_offset))])
+    lost = (cut_off & gone) | _passed_over(covered, begins, first_offset, alive)
     return Wanted(alive, lost, (covered - gone) | (cut_off & gone), cut_off=cut_off - gone)
 
 

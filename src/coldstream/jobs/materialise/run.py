@@ -72,12 +72,16 @@ class Runner:
         new_id: gives an id that is used once.
         pause: waits after attempt n of a commit.
         say: takes a line of progress.
+
+    Attributes:
+        unread: streams that were left out, and why.
     """
 
     engine: Engine
     new_id: Callable[[], str]
     pause: Callable[[int], None]
     say: Callable[[str], None]
+    unread: dict[str, ColdstreamError] = field(default_factory=dict)
 
     def fill(
         self, rule: TableRule, tables: Tables, streams: Sequence[StreamNow], settings: RunSettings
@@ -106,9 +110,9 @@ class Runner:
         both = ((tables.rows, begin), (tables.dead, dead_schema()))
         try:
             self._fill(rule, tables, begin, streams, settings, report)
-        except ColdstreamError:
+        except Exception:
             # Whatever stops a table: what was erased goes, if not now, with the next run.
-            with suppress(ColdstreamError):
+            with suppress(Exception):
                 erase_all(both, streams, new_id=self.new_id, pause=self.pause)
             raise
         report.erased_rows = erase_all(both, streams, new_id=self.new_id, pause=self.pause)
@@ -128,13 +132,15 @@ class Runner:
         todo = todo_of(rule, loaded.state, streams, settings.window)
         tell_plan(report, todo, self.say)
         epochs = {now.stream: now.ledger.epoch for now, _ in todo if now.ledger.epoch}
+        planned = loaded.state
         loaded = self._lost_committed(tables, loaded, begin, todo, epochs, report)
-        todo, pieces = self._planned(todo, report)
+        todo, pieces = self._read(todo, report)
         if pieces:
             loaded = self._grow(tables, loaded, with_rule(rule, loaded.schema, begin), report)
             with_rule(rule, loaded.schema, begin)  # another run may have said the type first
         if grows(rule) and pieces and loaded.schema.equals(begin):
             loaded = self._learn(rule, tables, loaded, sample_of(pieces), settings, report)
+        owed = {now.stream: planned.owed.get(now.stream, Ranges()) for now, _ in todo}
         replaces = {now.stream: each.replaces - each.lost for now, each in todo if each.replaces}
         cut_off = {now.stream: each.cut_off for now, each in todo if each.cut_off}
         left = {now.stream: each.read for now, each in todo}
@@ -155,25 +161,27 @@ class Runner:
                 check_tiling(stream, mine, expected)
                 left[stream] = left[stream] - ranges
             change = self._change(rule, covered, replaces, cut_off, epochs)
-            self._commit(rule, tables, begin, results, change, settings, report)
+            change = replace(change, pays={s: ranges & owed[s] for s, ranges in covered.items()})
+            loaded = self._commit(rule, tables, begin, results, change, settings, report)
             self.say(report.told())
-        tell_holes(report, tables.rows.load(begin).state, streams, self.say)
+        tell_holes(report, loaded.state, streams, self.say)
 
-    def _planned(
+    def _read(
         self, todo: Sequence[tuple[StreamNow, Wanted]], report: TableReport
     ) -> tuple[list[tuple[StreamNow, Wanted]], list[TaskPiece]]:
         """What is to be read, and of which streams; without those whose manifest is damaged."""
-        planned: list[tuple[StreamNow, Wanted]] = []
+        readable: list[tuple[StreamNow, Wanted]] = []
         pieces: list[TaskPiece] = []
         for now, each in todo:
             try:
                 pieces += self.engine.pieces(now, each.read)
             except (CorruptDataError, NotFoundError) as error:
-                report.unread[now.stream] = str(error.located(stream=now.stream))
-                self.say(f"{report.table}: left out: {report.unread[now.stream]}")
+                self.unread[now.stream] = error.located(stream=now.stream)
+                report.unread[now.stream] = str(self.unread[now.stream])
+                self.say(f"{report.table}: left out: {error}")
             else:
-                planned.append((now, each))
-        return planned, pieces
+                readable.append((now, each))
+        return readable, pieces
 
     def _change(
         self,
@@ -239,7 +247,7 @@ class Runner:
         todo = todo_of(rule, state, streams, settings.window)
         tell_plan(report, todo, self.say)
         if settings.columns:
-            pieces = [piece for now, each in todo for piece in self.engine.pieces(now, each.read)]
+            _, pieces = self._read(todo, report)
             present = None if there is None else there.schema
             sample = sample_of(pieces)
             report.plan = plan_columns(rule, present, sample, self.engine, settings.sample_rows)
@@ -338,14 +346,14 @@ class Runner:
         change: Append,
         settings: RunSettings,
         report: TableReport,
-    ) -> None:
+    ) -> Loaded:
         dead_files = [each for result in results for each in result.dead_files]
         window = WindowCommit(tables, begin, self.new_id, self.pause)
         files = [each for result in results for each in result.files]
         rows = sum(result.rows for result in results)
         gone = {stream: each for stream, each in spans_of(results, "lost").items() if each}
         if rule.latest is None:
-            window.put(replace(change, files=files, lost=gone), dead_files)
+            loaded = window.put(replace(change, files=files, lost=gone), dead_files)
         else:
             merging = Merging(
                 self.engine,
@@ -354,7 +362,7 @@ class Runner:
                 files,
                 spans_of(results, "unread"),
             )
-            window.put(replace(change, lost=gone), dead_files, merging.complete)
+            loaded = window.put(replace(change, lost=gone), dead_files, merging.complete)
             files, rows = merging.files, merging.rows
         report.rows += rows
         report.dead_letters += sum(result.dead for result in results)
@@ -372,6 +380,7 @@ class Runner:
                 newest[result.stream] = max(newest.get(result.stream, 0), result.last_ms)
         for last_ms in newest.values():
             report.heard(last_ms)
+        return loaded
 
 
 def layout_of(rule: TableRule, loaded: Loaded, settings: RunSettings) -> FileLayout:

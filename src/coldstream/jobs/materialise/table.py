@@ -78,6 +78,7 @@ class Append:
         in_order: whether `covered` must go on where that ends which the table has of a stream.
         tickets: that the table has after it, by stream: see `window_commit`.
         owes: offsets by stream that the table has and that the next run has to make anew.
+        pays: offsets by stream among `replaces` that the table must owe still.
     """
 
     id: str
@@ -92,6 +93,7 @@ class Append:
     begins: Mapping[str, int] = field(default_factory=lambda: _NO_EPOCHS)
     tickets: Mapping[str, Ticket] = field(default_factory=lambda: _NO_TICKETS)
     owes: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
+    pays: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
 
     def on(self, state: TableState) -> TableState:
         """What a table knows after this change, if it knew `state` before."""

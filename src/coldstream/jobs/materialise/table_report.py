@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from coldstream.jobs.materialise.column_plan import TablePlan
 from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.plan import Wanted
+from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.state import TableState
+from coldstream.names import MAX_OFFSET
 
 
 @dataclass(slots=True)
@@ -112,6 +114,7 @@ def tell_holes(
 ) -> None:
     """What a back-fill has passed over: a table goes on at its end."""
     for now in streams:
-        if holes := state.of(now.stream).holes:
+        alive = Ranges.of([(now.first_offset, MAX_OFFSET)])
+        if holes := state.of(now.stream).holes & alive:
             report.holes[now.stream] = spans = holes.to_json()
             say(f"{report.table}: {now.stream}: {spans} is read only where --from names it")

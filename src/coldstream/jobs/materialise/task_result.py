@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NoReturn
 
 import pyarrow as pa
 
@@ -122,16 +122,17 @@ def check_tiling(stream: str, results: Iterable[TaskResult], expected: Ranges) -
     spans = sorted(span for result in results for span in result.covered)
     lost = Ranges.of(span for result in results for span in result.lost)
     for (_, end), (begin, _) in pairwise(spans):
-        if begin < end and lost.contains(begin):
-            # Of a fragment that is gone each tells all: nobody knows any more what its part was.
-            raise ConflictError(
-                "retention took what was being read: run again", stream=stream, offset=begin
-            )
         if begin < end:
-            raise InternalError("two tasks read the same offset", stream=stream, offset=begin)
+            _refuse(lost, "two tasks read the same offset", stream, begin)
     found = Ranges.of(spans)
     if found != expected:
         wrong = (expected - found) or (found - expected)
-        raise InternalError(
-            "the tasks did not read what was planned", stream=stream, offset=wrong.spans[0][0]
-        )
+        _refuse(lost, "the tasks did not read what was planned", stream, wrong.spans[0][0])
+
+
+def _refuse(lost: Ranges, reason: str, stream: str, offset: int) -> NoReturn:
+    if lost.contains(offset):
+        # Of a fragment that is gone each tells all: nobody knows any more what its part was.
+        reason = "retention took what was being read: run again"
+        raise ConflictError(reason, stream=stream, offset=offset)
+    raise InternalError(reason, stream=stream, offset=offset)

@@ -20,7 +20,7 @@ lost, the store has to compare a number.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -62,7 +62,7 @@ class WindowCommit:
 
     def put(
         self, change: Append, dead_files: Sequence[WrittenFile], complete: Decide | None = None
-    ) -> None:
+    ) -> Loaded:
         """Make a window part of both tables.
 
         Args:
@@ -70,6 +70,9 @@ class WindowCommit:
             dead_files: with the window's dead letters.
             complete: gives the change its files, each time the rows' table was loaded, where they
                 depend on those that it has.
+
+        Returns:
+            The rows' table after it.
 
         Raises:
             ConflictError: another run was quicker; names the stream. At least one of several runs
@@ -82,14 +85,11 @@ class WindowCommit:
         dead = self.tables.dead.load(dead_schema()).state
         theirs = any(dead.of(stream) & ranges for stream, ranges in change.covered.items())
         if dead_files or theirs or any(each.open for each in tickets.values()):
-            tickets, state = self._drawn(change)
+            check = partial(untaken, self.tables.rows.name, append=change)
+            tickets, state = self._drawn(change.covered, self._begun(change), check)
             change = replace(change, tickets=_closed(tickets))
             self._put_dead(change, dead_files, state)
-        decide = partial(_held, self.tables.rows.name, tickets, complete)
-        commit(
-            self.tables.rows, change, first_schema=self.first_schema, pause=self.pause,
-            decide=decide,
-        )  # fmt: skip
+        return self._put_rows(change, tickets, complete)
 
     def lose(self, change: Append, loaded: Loaded) -> Loaded:
         """Make part of both tables which offsets exist nowhere any more, and where streams begin.
@@ -104,44 +104,49 @@ class WindowCommit:
         Raises:
             ConflictError, UnknownOutcomeError: as `commit`.
         """
-        if any(change.replaces.values()):
-            dead = self.tables.dead.load(dead_schema()).state
-            if any(dead.of(stream) & ranges for stream, ranges in change.replaces.items()):
-                gone = Append(self.new_id(), replaces=change.replaces)
-                commit(self.tables.dead, gone, first_schema=dead_schema(), pause=self.pause)
         # What the table has, and owed, is not taken in once more.
         covered = {
             stream: ranges - (loaded.state.of(stream) - change.replaces.get(stream, Ranges()))
             for stream, ranges in change.lost.items()
         }
-        return commit(
-            self.tables.rows, replace(change, covered=covered), first_schema=self.first_schema,
-            pause=self.pause,
-        )  # fmt: skip
+        change = replace(change, covered=covered)
+        if not any(change.replaces.values()):
+            return commit(
+                self.tables.rows, change, first_schema=self.first_schema, pause=self.pause
+            )
+        # Another run may have made anew what was cut off, and retention may have come after it.
+        gone = {stream: ranges for stream, ranges in change.replaces.items() if ranges}
+        check = partial(_unchanged, self.tables.rows.name, gone, loaded.state)
+        tickets, state = self._drawn(covered, Append(self.new_id()), check)
+        change = replace(change, tickets=_closed(tickets))
+        self._put_dead(replace(change, covered=gone), (), state)
+        return self._put_rows(change, tickets)
 
-    def _drawn(self, change: Append) -> tuple[Tickets, TableState]:
-        """The next tickets of its streams, and the table's state, which knows them from now on."""
+    def _begun(self, change: Append) -> Append:
+        """What the table knows of a window from its ticket on, but for the ticket."""
+        if not change.in_order:
+            return Append(self.new_id(), owes=change.replaces)
+        # Where reading begins is said at once: `next` would be another offset later.
+        begins = {stream: change.covered[stream].spans[0][0] for stream in change.forgets}
+        return Append(self.new_id(), forgets=change.forgets, begins=begins, epochs=change.epochs)
+
+    def _drawn(
+        self, streams: Iterable[str], begun: Append, check: Callable[[Loaded], object]
+    ) -> tuple[Tickets, TableState]:
+        """The next tickets of streams, and the table's state, which knows them from now on."""
         drawn: dict[str, Ticket] = {}
 
         def draw(loaded: Loaded, append: Append) -> Append:
-            untaken(self.tables.rows.name, loaded, change)
+            check(loaded)
             # A table that was set back to an earlier moment has forgotten the last numbers.
             taken = self.tables.dead.load(dead_schema()).state.tickets
-            for stream in change.covered:
+            for stream in streams:
                 both = (known.get(stream, NO_TICKET) for known in (loaded.state.tickets, taken))
                 drawn[stream] = Ticket(1 + max(each.number for each in both), open=True)
             return replace(append, tickets=drawn)
 
-        if change.in_order:
-            # Where reading begins is said at once: `next` would be another offset later.
-            begins = {stream: change.covered[stream].spans[0][0] for stream in change.forgets}
-            append = Append(
-                self.new_id(), forgets=change.forgets, begins=begins, epochs=change.epochs
-            )
-        else:
-            append = Append(self.new_id(), owes=change.replaces)
         after = commit(
-            self.tables.rows, append, first_schema=self.first_schema, pause=self.pause, decide=draw
+            self.tables.rows, begun, first_schema=self.first_schema, pause=self.pause, decide=draw
         )
         return drawn, after.state
 
@@ -157,6 +162,13 @@ class WindowCommit:
         commit(
             self.tables.dead, append, first_schema=dead_schema(), pause=self.pause, decide=decide
         )
+
+    def _put_rows(self, change: Append, tickets: Tickets, complete: Decide | None = None) -> Loaded:
+        decide = partial(_held, self.tables.rows.name, tickets, complete)
+        return commit(
+            self.tables.rows, change, first_schema=self.first_schema, pause=self.pause,
+            decide=decide,
+        )  # fmt: skip
 
 
 def _closed(tickets: Tickets) -> Tickets:
@@ -181,6 +193,14 @@ def _held(
         if loaded.state.tickets.get(stream, NO_TICKET) != mine:
             raise _overtaken(name, stream)
     return append if complete is None else complete(loaded, append)
+
+
+def _unchanged(name: str, gone: Mapping[str, Ranges], planned: TableState, loaded: Loaded) -> None:
+    """What the table has of streams is what it had when it was decided what of it goes."""
+    for stream in gone:
+        before, now = ((s.of(stream), s.under.get(stream)) for s in (planned, loaded.state))
+        if before != now:
+            raise _overtaken(name, stream)
 
 
 def _overtaken(name: str, stream: str) -> ConflictError:
