@@ -141,6 +141,7 @@ class Runner:
         if grows(rule) and pieces and loaded.schema.equals(begin):
             loaded = self._learn(rule, tables, loaded, sample_of(pieces), settings, report)
         owed = {now.stream: planned.owed.get(now.stream, Ranges()) for now, _ in todo}
+        stands = {now.stream: planned.standing(now.stream, now.ledger) for now, _ in todo}
         replaces = {now.stream: each.replaces - each.lost for now, each in todo if each.replaces}
         cut_off = {now.stream: each.cut_off for now, each in todo if each.cut_off}
         left = {now.stream: each.read for now, each in todo}
@@ -160,8 +161,11 @@ class Runner:
                 expected = _head(left[stream], ranges) if stream in later else left[stream]
                 check_tiling(stream, mine, expected)
                 left[stream] = left[stream] - ranges
-            change = self._change(rule, covered, replaces, cut_off, epochs)
-            change = replace(change, pays={s: ranges & owed[s] for s, ranges in covered.items()})
+            change = replace(
+                self._change(rule, covered, replaces, cut_off, epochs),
+                pays={stream: ranges & owed[stream] for stream, ranges in covered.items()},
+                stands={stream: stands[stream] for stream in covered},
+            )
             loaded = self._commit(rule, tables, begin, results, change, settings, report)
             self.say(report.told())
         tell_holes(report, loaded.state, streams, self.say)

@@ -105,15 +105,27 @@ class TableState:
         under = dict(self.under.get(stream, {}))
         if not under:
             return Ranges()
-        rest = self.of(stream)
-        for ranges in under.values():
-            rest -= ranges
-        oldest = min(under)
-        under[oldest] |= rest
+        under[min(under)] |= self._in_none(stream)
         found = Ranges()
         for epoch, ranges in under.items():
             found |= ranges & Ranges.of([(ledger.ceiling(epoch), MAX_OFFSET)])
         return found
+
+    def standing(self, stream: str, ledger: Ledger) -> ByEpoch:
+        """What is known of one stream by epoch, if nothing of it was cut off; else nothing.
+
+        Args:
+            stream: directory name.
+            ledger: of its manifest now.
+        """
+        return {} if self.cut_off(stream, ledger) else self.under.get(stream, {})
+
+    def _in_none(self, stream: str) -> Ranges:
+        """What was read before the table had epochs."""
+        rest = self.of(stream)
+        for ranges in self.under.get(stream, {}).values():
+            rest -= ranges
+        return rest
 
     def with_more(
         self,
@@ -123,6 +135,7 @@ class TableState:
         begins: Mapping[str, int] = MappingProxyType({}),
         tickets: Mapping[str, Ticket] = _NO_TICKETS,
         owes: Mapping[str, Ranges] = _NONE,
+        stands: Mapping[str, ByEpoch] = _NO_EPOCHS,
     ) -> TableState:
         """This state after a commit.
 
@@ -134,11 +147,19 @@ class TableState:
                 said it.
             tickets: by stream, in the place of those that it had.
             owes: offsets by stream that are owed from now on.
+            stands: of `under`, what none of the claims up to `epochs` has cut off: that is as good
+                as read under it, and epochs do not become more and more.
         """
         under = dict(self.under)
         for stream in covered.keys() & epochs.keys():
             new, epoch = covered[stream], epochs[stream]
             by_epoch = {known: old - new for known, old in under.get(stream, {}).items()}
+            for known, ranges in stands.get(stream, {}).items():
+                # What is in none counts as the oldest, and must not become younger unseen.
+                if known < epoch and not self._in_none(stream):
+                    same = by_epoch.get(known, Ranges()) & ranges
+                    by_epoch[known] = by_epoch.get(known, Ranges()) - same
+                    new |= same
             by_epoch[epoch] = by_epoch.get(epoch, Ranges()) | new
             under[stream] = {known: ranges for known, ranges in by_epoch.items() if ranges}
         after = _merged(self.covered, covered)

@@ -16,12 +16,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.state import TableState, Ticket
+from coldstream.jobs.materialise.state import ByEpoch, TableState, Ticket
 from coldstream.names import MAX_OFFSET
 
 _NONE: Mapping[str, Ranges] = MappingProxyType({})
 _NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
 _NO_TICKETS: Mapping[str, Ticket] = MappingProxyType({})
+_NONE_STANDS: Mapping[str, ByEpoch] = MappingProxyType({})
 
 
 class AppendOutcome(StrEnum):
@@ -79,6 +80,7 @@ class Append:
         tickets: that the table has after it, by stream: see `window_commit`.
         owes: offsets by stream that the table has and that the next run has to make anew.
         pays: offsets by stream among `replaces` that the table must owe still.
+        stands: by stream and epoch, what it has and no claim up to `epochs` has cut off.
     """
 
     id: str
@@ -94,13 +96,14 @@ class Append:
     tickets: Mapping[str, Ticket] = field(default_factory=lambda: _NO_TICKETS)
     owes: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
     pays: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
+    stands: Mapping[str, ByEpoch] = field(default_factory=lambda: _NONE_STANDS)
 
     def on(self, state: TableState) -> TableState:
         """What a table knows after this change, if it knew `state` before."""
         if self.forgets:
             state = state.without(self.forgets, self.replaces)
         return state.with_more(
-            self.covered, self.lost, self.epochs, self.begins, self.tickets, self.owes
+            self.covered, self.lost, self.epochs, self.begins, self.tickets, self.owes, self.stands
         )
 
 
