@@ -29,7 +29,8 @@ from coldstream.adapters.place import Place, connect
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.run import Runner, RunSettings
+from coldstream.jobs.materialise.run import Runner
+from coldstream.jobs.materialise.run_settings import RunSettings
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, RAW_COLUMNS
 from coldstream.jobs.materialise.spark_engine import SparkEngine, stream_now
 from coldstream.jobs.materialise.window_commit import Tables

@@ -25,7 +25,7 @@ from coldstream.jobs.materialise.maintain import Kept, Maintainer
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.rule_fit import new_schema
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.run import RunSettings, layout_of
+from coldstream.jobs.materialise.run_settings import RunSettings, layout_of
 from coldstream.jobs.materialise.schema import columns_of
 from coldstream.jobs.materialise.table import StoredFile, Table, WrittenFile
 from coldstream.jobs.materialise.task_result import TaskResult

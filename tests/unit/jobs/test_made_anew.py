@@ -12,10 +12,12 @@ from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError
 from coldstream.jobs.materialise import ranges
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
+from coldstream.jobs.materialise.rule_fit import new_schema
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.run import Runner, RunSettings
+from coldstream.jobs.materialise.run import Runner
+from coldstream.jobs.materialise.run_settings import RunSettings
 from coldstream.jobs.materialise.schema import dead_schema
-from coldstream.jobs.materialise.state import TableState, parse_state
+from coldstream.jobs.materialise.state import MAX_TICKET, TableState, Ticket, parse_state
 from coldstream.jobs.materialise.table import Append, AppendOutcome, Loaded
 from coldstream.jobs.materialise.task_result import TaskResult, check_tiling
 from coldstream.osiris.offsets import OffsetSet
@@ -248,6 +250,20 @@ def test_what_a_quicker_overwrite_has_made_of_a_cut_off_history_is_not_lost_for_
     with pytest.raises(ConflictError, match="another run"):
         late.fill(site.rule, tables, [site.now(ORDERS)], RunSettings(window))
     assert found(site) == every(site)
+
+
+def test_a_state_whose_tickets_are_used_up_is_told_and_not_made_unreadable() -> None:
+    site = Site({ORDERS: bodies(10)})
+    site.run()
+    table = site.tables.rows
+    last = Append("forged", tickets={ORDERS: Ticket(MAX_TICKET)})
+    table.append(table.load(new_schema(site.rule)), last)
+    site.bodies[ORDERS] = bodies(40)
+    with pytest.raises(CorruptDataError, match="no ticket is left") as caught:
+        site.run()
+    assert caught.value.stream == ORDERS
+    state = table.load(new_schema(site.rule)).state
+    assert parse_state(state.encode()) == state
 
 
 def test_dead_letters_now_and_then_leave_no_ranges_that_grow_in_number(

@@ -35,7 +35,8 @@ from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import new_schema
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.run import Runner, RunSettings, layout_of
+from coldstream.jobs.materialise.run import Runner
+from coldstream.jobs.materialise.run_settings import RunSettings, layout_of
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.state import TableState, Ticket, parse_state
 from coldstream.jobs.materialise.survey import OTHERS, Survey

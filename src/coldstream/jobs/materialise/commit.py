@@ -76,8 +76,7 @@ def commit(
         append: the change.
         first_schema: see `Table.load`.
         pause: waits after attempt n (from 1 on), with jitter.
-        decide: what the change is, each time the table was loaded. By itself it is as it is if
-            nobody has put in any of its offsets (`untaken`); otherwise its files are dropped.
+        decide: makes the change of each attempt; `untaken` if nothing else is given.
 
     Raises:
         ConflictError: the change is not to be made; names stream and offset.

@@ -43,7 +43,8 @@ from coldstream.jobs.materialise.rules import (
     TableRule,
     rule_for,
 )
-from coldstream.jobs.materialise.run import Runner, RunSettings
+from coldstream.jobs.materialise.run import Runner
+from coldstream.jobs.materialise.run_settings import RunSettings
 from coldstream.jobs.materialise.spark_engine import SparkEngine, stream_deleted, stream_now
 from coldstream.jobs.materialise.table_report import TableReport
 from coldstream.jobs.materialise.upkeep import UpkeepSettings, check_upkeep, keep_up

@@ -20,12 +20,12 @@ from coldstream.jobs.materialise.engine import Engine, StreamNow, Task, TaskPiec
 from coldstream.jobs.materialise.erase import erase_all
 from coldstream.jobs.materialise.latest_commit import Merging
 from coldstream.jobs.materialise.latest_rows import staged_schema
-from coldstream.jobs.materialise.open_file import DEFAULT_GROUP_BYTES
-from coldstream.jobs.materialise.plan import BackfillWindow, Wanted, task_windows, tasks_of, todo_of
+from coldstream.jobs.materialise.plan import Wanted, task_windows, tasks_of, todo_of
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import new_schema, with_rule
 from coldstream.jobs.materialise.rules import TableRule
-from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
+from coldstream.jobs.materialise.run_settings import RunSettings, layout_of
+from coldstream.jobs.materialise.schema import KEY_COLUMNS, dead_schema
 from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.materialise.table import Append, Loaded
 from coldstream.jobs.materialise.table_report import TableReport, tell_holes, tell_plan
@@ -36,31 +36,6 @@ from coldstream.jobs.materialise.write import FileLayout
 
 #: So often a window is done again because its bodies had fields that the table had no column for.
 _MAX_GROWTH = 3
-
-
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """How a run goes about it.
-
-    Attributes:
-        window: of a back-fill.
-        window_bytes: what one commit takes in, in bytes of fragments.
-        target_bytes: size of a file.
-        sample_rows: of each of the first tasks, to learn the fields of a new table's bodies.
-        dry_run: only say what would be done.
-        task_bytes: what one task reads of several streams that share files.
-        columns: with `dry_run`: also what would become of every column, out of a sample.
-        group_bytes: of a row group, as rows are in memory.
-    """
-
-    window: BackfillWindow = field(default_factory=BackfillWindow)
-    window_bytes: int = 64 * 2**30
-    target_bytes: int = 256 * 2**20
-    sample_rows: int = 20_000
-    dry_run: bool = False
-    columns: bool = False
-    group_bytes: int = DEFAULT_GROUP_BYTES
-    task_bytes: int = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,21 +360,6 @@ class Runner:
         for last_ms in newest.values():
             report.heard(last_ms)
         return loaded
-
-
-def layout_of(rule: TableRule, loaded: Loaded, settings: RunSettings) -> FileLayout:
-    """How the files of a rule's table are written."""
-    return FileLayout(
-        loaded.location,
-        loaded.schema,
-        rule.partition,
-        columns_of(rule.body),
-        settings.target_bytes,
-        buckets=rule.buckets,
-        shared=rule.shared,
-        group_bytes=settings.group_bytes,
-        order=rule.order,
-    )
 
 
 def _head(left: Ranges, done: Ranges) -> Ranges:

@@ -44,7 +44,8 @@ class Ticket:
 
 NO_TICKET = Ticket()
 _NO_TICKETS: Mapping[str, Ticket] = MappingProxyType({})
-_MAX_TICKET = 2**53
+#: A million windows a second would take 285 years.
+MAX_TICKET = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +155,10 @@ class TableState:
         for stream in covered.keys() & epochs.keys():
             new, epoch = covered[stream], epochs[stream]
             by_epoch = {known: old - new for known, old in under.get(stream, {}).items()}
-            for known, ranges in stands.get(stream, {}).items():
-                # What is in none counts as the oldest, and must not become younger unseen.
-                if known < epoch and not self._in_none(stream):
+            # What is in none counts as the oldest, and must not become younger unseen.
+            moves = {} if self._in_none(stream) else stands.get(stream, {})
+            for known, ranges in moves.items():
+                if known < epoch:
                     same = by_epoch.get(known, Ranges()) & ranges
                     by_epoch[known] = by_epoch.get(known, Ranges()) - same
                     new |= same
@@ -261,7 +263,7 @@ def _parse_begin(value: Any) -> tuple[int, int]:
 
 def _parse_ticket(value: Any) -> Ticket:
     number, is_open = value
-    if type(number) is not int or type(is_open) is not bool or not 0 < number <= _MAX_TICKET:
+    if type(number) is not int or type(is_open) is not bool or not 0 < number <= MAX_TICKET:
         raise ValueError("a ticket is none")
     return Ticket(number, is_open)
 

@@ -22,7 +22,7 @@ from coldstream.names import MAX_OFFSET
 _NONE: Mapping[str, Ranges] = MappingProxyType({})
 _NO_EPOCHS: Mapping[str, int] = MappingProxyType({})
 _NO_TICKETS: Mapping[str, Ticket] = MappingProxyType({})
-_NONE_STANDS: Mapping[str, ByEpoch] = MappingProxyType({})
+_NO_STANDS: Mapping[str, ByEpoch] = MappingProxyType({})
 
 
 class AppendOutcome(StrEnum):
@@ -96,7 +96,7 @@ class Append:
     tickets: Mapping[str, Ticket] = field(default_factory=lambda: _NO_TICKETS)
     owes: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
     pays: Mapping[str, Ranges] = field(default_factory=lambda: _NONE)
-    stands: Mapping[str, ByEpoch] = field(default_factory=lambda: _NONE_STANDS)
+    stands: Mapping[str, ByEpoch] = field(default_factory=lambda: _NO_STANDS)
 
     def on(self, state: TableState) -> TableState:
         """What a table knows after this change, if it knew `state` before."""

@@ -132,7 +132,7 @@ def check_tiling(stream: str, results: Iterable[TaskResult], expected: Ranges) -
 
 def _refuse(lost: Ranges, reason: str, stream: str, offset: int) -> NoReturn:
     if lost.contains(offset):
-        # Of a fragment that is gone each tells all: nobody knows any more what its part was.
+        # Each task of a fragment that is gone tells of the whole fragment: its index is gone, too.
         reason = "retention took what was being read: run again"
         raise ConflictError(reason, stream=stream, offset=offset)
     raise InternalError(reason, stream=stream, offset=offset)

@@ -6,15 +6,15 @@ must not replace them so: it may have read the same messages by another rule. So
 letters takes three commits:
 
     rows          draw a ticket for each stream of the window: its highest number yet
-    dead letters  replace those of the window, if the table has taken no higher number
-    rows          put in rows and offsets, if nobody has drawn a ticket since
+    dead letters  replace those of the window, if the table has seen no higher number
+    rows          put in rows and offsets, if the tickets are still the last
 
 With its ticket a window that makes rows anew says which: the next run does so if this one dies or
 is overtaken (`TableState.owed`). A table of the latest forgets them then, for it reads in order.
 
-Of several runs the one that drew last wins, and nobody waits for one that died. A window without
-dead letters is one commit. It holds if nobody has drawn a ticket since the dead letters of these
-offsets were looked for. (Kleppmann, "How to do distributed locking", 2016: where a lock may be
+Of several runs the last to draw wins, and none waits for a dead one. A window without dead letters
+is one commit, on condition that the tickets are as they were before the run looked for dead letters
+of others. (Kleppmann, "How to do distributed locking", 2016: where a lock may be
 lost, the store has to compare a number.)
 """
 
@@ -26,11 +26,11 @@ from functools import partial
 
 import pyarrow as pa
 
-from coldstream.errors import ConflictError
+from coldstream.errors import ConflictError, CorruptDataError
 from coldstream.jobs.materialise.commit import Decide, commit, untaken
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.schema import dead_schema
-from coldstream.jobs.materialise.state import NO_TICKET, TableState, Ticket
+from coldstream.jobs.materialise.state import MAX_TICKET, NO_TICKET, TableState, Ticket
 from coldstream.jobs.materialise.table import Append, Loaded, Table, WrittenFile
 
 Tickets = Mapping[str, Ticket]
@@ -77,7 +77,8 @@ class WindowCommit:
         Raises:
             ConflictError: another run was quicker; names the stream. At least one of several runs
                 at once gets none.
-            UnknownOutcomeError: as `commit`.
+            CorruptDataError: the state's tickets are used up.
+            UnknownOutcomeError, UnavailableError: as `commit`.
         """
         known = self.tables.rows.load(self.first_schema).state.tickets
         tickets: Tickets = {stream: known.get(stream, NO_TICKET) for stream in change.covered}
@@ -102,7 +103,7 @@ class WindowCommit:
             The rows' table after it.
 
         Raises:
-            ConflictError, UnknownOutcomeError: as `commit`.
+            ConflictError, CorruptDataError, UnknownOutcomeError, UnavailableError: as `put`.
         """
         # What the table has, and owed, is not taken in once more.
         covered = {
@@ -142,7 +143,10 @@ class WindowCommit:
             taken = self.tables.dead.load(dead_schema()).state.tickets
             for stream in streams:
                 both = (known.get(stream, NO_TICKET) for known in (loaded.state.tickets, taken))
-                drawn[stream] = Ticket(1 + max(each.number for each in both), open=True)
+                number = 1 + max(each.number for each in both)
+                if number > MAX_TICKET:  # one more, and nobody could read the state again
+                    raise CorruptDataError("no ticket is left of a table's state", stream=stream)
+                drawn[stream] = Ticket(number, open=True)
             return replace(append, tickets=drawn)
 
         after = commit(
