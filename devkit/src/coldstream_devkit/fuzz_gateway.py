@@ -50,6 +50,7 @@ def seeds() -> list[bytes]:
         (Key.COMMAND_VERSIONS, c + struct.pack(">iHHH", 1, Key.DELIVER, 1, 2)),
         (Key.METADATA, c + struct.pack(">i", 2) + string("orders") + string("invoices")),
         (Key.CREDIT, struct.pack(">BH", 1, 10)),
+        (0x8000 | Key.CONSUMER_UPDATE, struct.pack(">IHHQ", 1, 1, 4, 100)),
         (Key.STORE_OFFSET, string("app") + string("orders") + struct.pack(">Q", 9)),
         (Key.QUERY_OFFSET, c + string("app") + string("orders")),
         (Key.UNSUBSCRIBE, c + b"\1"),

@@ -120,6 +120,12 @@ def statistic(fields: Fields) -> tuple[str, int]:
     return fields.string(), fields.number("q")
 
 
+def command(fields: Fields) -> int:
+    """The key of a row of CommandVersions."""
+    key, _, _ = fields.number("H"), fields.number("H"), fields.number("H")
+    return key
+
+
 def _node(fields: Fields) -> tuple[int, tuple[str, int]]:
     return fields.number("H"), (fields.string(), fields.number("I"))
 

@@ -90,8 +90,9 @@ class Code(IntEnum):
 
 
 class OffsetType(IntEnum):
-    """Where a subscription begins."""
+    """Where a subscription begins; NONE only in the answer to a ConsumerUpdate."""
 
+    NONE = 0
     FIRST = 1
     LAST = 2
     NEXT = 3

@@ -33,6 +33,7 @@ VERSIONS = (
     (Key.HEARTBEAT, 1, 1),
     (Key.ROUTE, 1, 1),
     (Key.PARTITIONS, 1, 1),
+    (Key.CONSUMER_UPDATE, 1, 1),
     (Key.COMMAND_VERSIONS, 1, 1),
     (Key.STREAM_STATS, 1, 1),
     (Key.CREATE_SUPER_STREAM, 1, 1),
@@ -131,6 +132,11 @@ def names(key: Key, correlation: int, found: Sequence[str]) -> bytes:
     """Streams of a super stream."""
     more = struct.pack(">i", len(found)) + b"".join(text(each) for each in found)
     return response(key, correlation, more=more)
+
+
+def turn(correlation: int, subscription: int, *, active: bool) -> bytes:
+    """A consumer is the active one of its group from now on, or it is not any more."""
+    return frame(Key.CONSUMER_UPDATE, struct.pack(">IBB", correlation, subscription, active))
 
 
 def no_credit(subscription: int) -> bytes:

@@ -15,7 +15,8 @@ from coldstream.errors import (
     NotFoundError,
     UnavailableError,
 )
-from coldstream.gateway.feed import Fed, Feed
+from coldstream.gateway.feed import Fed
+from coldstream.gateway.membership import Membership
 from coldstream.gateway.parcel import Parcel
 from coldstream.gateway.upstream import Upstream
 from coldstream.names import MAX_NAME
@@ -144,7 +145,11 @@ class BrokerTier:
         Raises:
             UnavailableError, NotFoundError, PermissionDeniedError, CorruptDataError: it has ended.
         """
-        feed, connection = await self._subscribed(vhost, stream, position, more)
+        feed, connection = await self._with_its_own(
+            vhost,
+            stream,
+            lambda at: at.subscribe(stream, OffsetType.OFFSET, position, credit=_AHEAD, more=more),
+        )
         try:
             while True:
                 fed = await feed.next()
@@ -152,6 +157,23 @@ class BrokerTier:
                 feed.taken()
         finally:
             await connection.close()
+
+    async def join(self, vhost: str, stream: str, group: Mapping[str, str]) -> Membership:
+        """A place among the single active consumers of a name, until it is closed.
+
+        Args:
+            vhost: virtual host.
+            stream: name of the queue.
+            group: properties of the client's subscription.
+
+        Raises:
+            InvalidInputError: the broker knows no such groups.
+            UnavailableError, NotFoundError, PermissionDeniedError: there is no place to be had.
+        """
+        for each in ("name", "super-stream"):
+            _check_name(group.get(each, ""), "a consumer, or its super stream,")
+        member, _ = await self._with_its_own(vhost, stream, lambda at: at.join(stream, group))
+        return member
 
     async def store_offset(self, vhost: str, reference: str, stream: str, offset: int) -> None:
         """Have the broker remember an offset; it does not say whether it does.
@@ -197,10 +219,10 @@ class BrokerTier:
             await connection.close()
         self._asking.clear()
 
-    async def _subscribed(
-        self, vhost: str, stream: str, position: int, more: Mapping[str, str]
-    ) -> tuple[Feed, Upstream]:
-        """A connection of its own: a client that is slow stops nobody else."""
+    async def _with_its_own(
+        self, vhost: str, stream: str, ask: Callable[[Upstream], Awaitable[T]]
+    ) -> tuple[T, Upstream]:
+        """A connection of its own to a member: a client that is slow stops nobody else."""
         error = UnavailableError(_NO_MEMBER, stream=stream)
         for uri in await self._places(vhost, stream):
             try:
@@ -209,9 +231,7 @@ class BrokerTier:
                 error = exc  # another member may be well
                 continue
             try:
-                feed = await connection.subscribe(
-                    stream, OffsetType.OFFSET, position, credit=_AHEAD, more=more
-                )
+                found = await ask(connection)
             except UnavailableError as exc:
                 await connection.close()
                 error = exc
@@ -219,7 +239,7 @@ class BrokerTier:
                 await connection.close()
                 raise
             else:
-                return feed, connection
+                return found, connection
         raise error
 
     async def _of_member(

@@ -15,9 +15,8 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.gateway import answers
-from coldstream.gateway.delivery import Delivery
 from coldstream.gateway.inbox import FrameTooLargeError, Inbox
-from coldstream.gateway.lookups import Lookups
+from coldstream.gateway.lookups import Lookups, code_of
 from coldstream.gateway.offsets import Bookmarks
 from coldstream.gateway.outbox import HIGH_WATER, outbox_of
 from coldstream.gateway.requests import (
@@ -27,6 +26,7 @@ from coldstream.gateway.requests import (
     Request,
     Store,
     Subscribe,
+    TurnTaken,
     parse,
 )
 from coldstream.gateway.session import (
@@ -41,6 +41,7 @@ from coldstream.gateway.session import (
 )
 from coldstream.gateway.site import Site
 from coldstream.gateway.stores import Stores
+from coldstream.gateway.subscriptions import Subscriptions
 from coldstream.gateway.users import Rights
 
 #: Who has not opened a virtual host within this time is hung up on.
@@ -79,7 +80,7 @@ class Connection:
         self._bookmarks = Bookmarks(site.offsets, self._lost)
         here = site.advertised((writer.get_extra_info("sockname") or ("127.0.0.1", 0))[:2])
         self._lookups = Lookups(site, self._session, *here, self._bookmarks)
-        self._deliveries: dict[int, tuple[Delivery, asyncio.Task[None]]] = {}
+        self._subscriptions = Subscriptions(site, self._session, self._lookups, self)
         self._loop = asyncio.get_running_loop()
         self._written_at = self._loop.time()
         self._untaken = 0
@@ -154,11 +155,9 @@ class Connection:
                     await self._flush()
                     return False
             case Grant(subscription, credit):
-                found = self._deliveries.get(subscription)
-                if found is not None:
-                    found[0].grant(credit)
+                self._subscriptions.grant(subscription, credit)
             case Detach(subscription, data):
-                await self._stop(subscription)
+                await self._subscriptions.stop(subscription)
                 self._answer(data)
         if not await self.drained(_PATIENCE_SECONDS) and self._untaken > _MAX_UNTAKEN:
             self._site.say(f"{self.peer} takes none of {self._untaken} bytes of answers: hung up")
@@ -171,7 +170,11 @@ class Connection:
         if isinstance(request, Named) and request.key is Key.OPEN:
             return self._enter(request)
         if isinstance(request, Subscribe):
-            return await self._subscribe(request)
+            await self._subscriptions.begin(request)
+            return None
+        if isinstance(request, TurnTaken):
+            await self._subscriptions.take_turn(request)
+            return None
         if isinstance(request, Store):
             await self._stores.put(request)
             return None
@@ -209,46 +212,6 @@ class Connection:
         self._session.opened(request.name)
         return Send(answers.opened(request.correlation, self._lookups.host, self._lookups.port))
 
-    async def _subscribe(self, request: Subscribe) -> Action:
-        site = self._site
-        if site.metrics.subscriptions >= site.subscriptions:
-            site.say(f"{self.peer} is refused a subscription: there are {site.subscriptions}")
-            refused = answers.response(request.key, request.correlation, Code.NOT_AVAILABLE)
-            return Send(refused)
-        delivery: Delivery | None = None
-
-        async def begin() -> bytes:
-            nonlocal delivery
-            place = await self._lookups.place(request)
-            delivery = Delivery(
-                request.subscription,
-                place.stream,
-                place.position,
-                place.wanted,
-                self._session.deliver,
-                self,
-                self._site.metrics.delivered,
-                self._ended,
-            )
-            return answers.response(request.key, request.correlation)
-
-        answer = await self._answered(request, begin)
-        if delivery is not None and not self._may_read(delivery):  # any more
-            answer = answers.response(request.key, request.correlation, Code.ACCESS_REFUSED)
-        elif delivery is not None:
-            self._session.subscriptions[request.subscription] = request.stream
-            # The response goes first: no chunk may come before it.
-            self._answer(answer)
-            delivery.grant(request.credit)
-            task = asyncio.create_task(delivery.run())
-            self._deliveries[request.subscription] = delivery, task
-            self._site.metrics.subscriptions += 1
-            return None
-        return Send(answer)
-
-    def _may_read(self, delivery: Delivery) -> bool:
-        return self._session.may_read(delivery.stream.vhost, delivery.stream.name)
-
     @property
     def user(self) -> str:
         """As `Guest` says."""
@@ -264,29 +227,24 @@ class Connection:
         self._session.changed(rights)
         if rights is None:
             self._shut = f"is hung up on: {self.user[:100]!r} would have to log in anew"
-            for _, task in self._deliveries.values():
-                task.cancel()
+            self._subscriptions.cut()
             if self._wait is not None and not self._wait.expired():
                 with contextlib.suppress(RuntimeError):  # it waits for no frame just now
                     self._wait.reschedule(self._loop.time())
             return
-        for subscription, (delivery, _) in list(self._deliveries.items()):
-            if subscription in self._deliveries and not self._may_read(delivery):
-                error = PermissionDeniedError("the user may not read it any more")
-                self._ended(subscription, error.located(stream=delivery.stream.name))
+        self._subscriptions.judge()
 
     async def _answered(self, request: Request, answer: Callable[[], Awaitable[bytes]]) -> bytes:
         """An answer, or the code that says why there is none."""
         try:
             return await answer()
-        except PermissionDeniedError:
-            code = Code.ACCESS_REFUSED
-        except NotFoundError:
-            code = Code.NO_STREAM
         except ColdstreamError as error:
-            code = Code.NOT_AVAILABLE
+            return self._refusal(request, error)
+
+    def _refusal(self, request: Request, error: ColdstreamError) -> bytes:
+        if not isinstance(error, PermissionDeniedError | NotFoundError):
             self._site.say(f"{request.key.name} of {self.peer} is not answered: {error}")
-        return answers.response(request.key, request.correlation, code)
+        return answers.response(request.key, request.correlation, code_of(error))
 
     async def _store(self, request: Store) -> None:
         try:
@@ -298,28 +256,6 @@ class Connection:
         """An offset could not be stored; the client is not told, as by a broker."""
         self._site.metrics.lost_offsets += 1
         self._site.say(f"an offset of {self.peer} is not stored: {error}")
-
-    def _ended(self, subscription: int, error: ColdstreamError) -> None:
-        """One has ended by itself: the client is told that the stream is gone, so all of it end."""
-        if subscription not in self._session.subscriptions:
-            return  # the client itself ends it just now
-        self._site.say(f"a subscription of {self.peer} has ended: {error}")
-        self._site.streams.names.forget()
-        stream, those = self._session.lost(subscription)
-        for _, task in (self._deliveries.pop(each) for each in those if each in self._deliveries):
-            self._site.metrics.subscriptions -= 1
-            self._site.metrics.ended += 1
-            if task is not asyncio.current_task():
-                task.cancel()
-        gone = isinstance(error, NotFoundError) and error.key is None
-        self._answer(answers.gone(stream, Code.NO_STREAM if gone else Code.NOT_AVAILABLE))
-
-    async def _stop(self, subscription: int) -> None:
-        if (found := self._deliveries.pop(subscription, None)) is None:
-            return
-        found[1].cancel()
-        await asyncio.gather(found[1], return_exceptions=True)
-        self._site.metrics.subscriptions -= 1
 
     def write(self, parts: Sequence[bytes | memoryview]) -> None:
         """As `Line` says."""
@@ -340,6 +276,14 @@ class Connection:
     def settle(self) -> None:
         """As `Line` says."""
         self._outbox.settle()
+
+    def answer(self, data: bytes) -> None:
+        """As `Client` says."""
+        self._answer(data)
+
+    def refuse(self, request: Request, error: ColdstreamError) -> None:
+        """As `Client` says."""
+        self._answer(self._refusal(request, error))
 
     def _answer(self, data: bytes) -> None:
         self._untaken += len(data)
@@ -363,12 +307,9 @@ class Connection:
                 self._write([answers.heartbeat()])
 
     async def _leave(self) -> None:
-        # A task of its own: where the gateway ends while the client leaves, it goes on.
-        saving = asyncio.create_task(self._save())
-        self._site.saving.add(saving)
-        saving.add_done_callback(self._site.saving.discard)
+        saving = self._site.leave(self._save())
         try:
-            await asyncio.gather(*map(self._stop, list(self._deliveries)))
+            await self._subscriptions.close()
             await asyncio.shield(saving)
         finally:
             await self._outbox.close()

@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coldstream.broker.frames import Code, Key
-from coldstream.errors import ColdstreamError, NotFoundError, PermissionDeniedError
+from coldstream.errors import (
+    ColdstreamError,
+    InvalidInputError,
+    NotFoundError,
+    PermissionDeniedError,
+)
 from coldstream.gateway import answers
 from coldstream.gateway.offsets import Bookmarks
-from coldstream.gateway.requests import Metadata, Named, Request, Resolve, Store, Subscribe
+from coldstream.gateway.requests import Metadata, Named, Request, Resolve, Store
 from coldstream.gateway.session import Session
 from coldstream.gateway.stream import TieredStream, Wanted
 from coldstream.osiris.bloom import FilterMatcher
@@ -24,21 +29,6 @@ _FILTER = "filter."
 _MATCH_UNFILTERED = "match-unfiltered"
 #: Streams of one request for which the table and the broker are asked at the same time.
 _AT_ONCE = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """Where a subscription begins.
-
-    Attributes:
-        stream: that is read.
-        position: the chunk that contains this offset comes first.
-        wanted: which chunks.
-    """
-
-    stream: TieredStream
-    position: int
-    wanted: Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +67,7 @@ class Lookups:
                 told = dict(zip(unique, codes, strict=True))
                 return answers.metadata(correlation, self.host, self.port, told)
             case Resolve(_, correlation, stream, spec):
-                found = await self._readable(stream)
+                found = await self.readable(stream)
                 position = await found.locate(spec)
                 return answers.resolved(correlation, await found.chunk_of(position))
             case Named(Key.STREAM_STATS, correlation, stream):
@@ -92,18 +82,13 @@ class Lookups:
                 return await self._partitions(key, correlation, words)
         raise NotFoundError(f"nobody answers {request.key.name}")
 
-    async def place(self, request: Subscribe) -> Beginning:
-        """Where a subscription begins; raises as `answer`."""
-        stream = await self._readable(request.stream)
-        return Beginning(stream, await stream.locate(request.spec), wanted(request.properties))
-
     async def store(self, request: Store) -> None:
         """Remember a consumer's offset; raises as `answer`."""
-        stream = await self._readable(request.stream)
+        stream = await self.readable(request.stream)
         await self.bookmarks.store(stream, request.reference, request.offset)
 
     async def _stored(self, reference: str, name: str) -> int | None:
-        return await self.bookmarks.query(await self._readable(name), reference)
+        return await self.bookmarks.query(await self.readable(name), reference)
 
     async def _code_among(self, among: asyncio.Semaphore, name: str) -> Code:
         async with among:
@@ -120,7 +105,8 @@ class Lookups:
             return Code.NOT_AVAILABLE
         return Code.NO_STREAM if found is None else Code.OK
 
-    async def _readable(self, name: str) -> TieredStream:
+    async def readable(self, name: str) -> TieredStream:
+        """A stream that the client may read; raises as `answer`."""
         found = await self.site.streams.find(self.session.vhost, name)
         if found is None:
             raise NotFoundError("there is no such stream", stream=name[:300])
@@ -130,7 +116,7 @@ class Lookups:
         return stream
 
     async def _statistics(self, name: str) -> Mapping[str, int]:
-        stream = await self._readable(name)
+        stream = await self.readable(name)
         numbers: dict[str, int] = {}
         if stream.broker is not None:
             try:
@@ -176,3 +162,15 @@ def wanted(properties: Mapping[str, str]) -> Wanted:
     values = tuple(value.encode() for value in filters.values())
     told = {**filters, _MATCH_UNFILTERED: "true" if unfiltered else "false"}
     return Wanted(FilterMatcher(values, unfiltered), told)
+
+
+def code_of(error: ColdstreamError) -> Code:
+    """What a client is told where there is no answer."""
+    match error:
+        case PermissionDeniedError():
+            return Code.ACCESS_REFUSED
+        case NotFoundError():
+            return Code.NO_STREAM
+        case InvalidInputError():
+            return Code.PRECONDITION_FAILED
+    return Code.NOT_AVAILABLE

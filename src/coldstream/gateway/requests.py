@@ -16,6 +16,7 @@ from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timest
 
 #: Streams that one Metadata may ask for, and properties that a request may have.
 MAX_NAMES, MAX_PROPERTIES = 1000, 200
+SINGLE_ACTIVE_CONSUMER = "single-active-consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """A frame that wants no answer: a heartbeat, or the answer to something."""
+    """A frame that wants no answer: a heartbeat."""
 
     key: Key
 
@@ -104,12 +105,30 @@ class Subscribe(Request):
     credit: int
     properties: Mapping[str, str]
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it is a single active consumer: of all of its name, one is delivered to."""
+        return self.properties.get(SINGLE_ACTIVE_CONSUMER, "false").lower() == "true"
+
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe(Request):
     """End it."""
 
     subscription: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTaken:
+    """The answer to a ConsumerUpdate: the client knows whether it is the active one.
+
+    Attributes:
+        correlation: of the ConsumerUpdate.
+        spec: where it goes on; None for where its subscription begins, and where it steps down.
+    """
+
+    correlation: int
+    spec: OffsetSpec | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +164,7 @@ class Publish:
     ids: tuple[int, ...]
 
 
-AnyRequest = Request | Unknown | Silent | Tuned | Credit | Store | Publish
+AnyRequest = Request | Unknown | Silent | Tuned | Credit | Store | Publish | TurnTaken
 
 _REFUSABLE = (
     Key.DECLARE_PUBLISHER,
@@ -184,8 +203,6 @@ def parse(data: bytes) -> AnyRequest:
     number, version = fields.number("H"), fields.number("H")
     if number == Key.TUNE | RESPONSE:
         number = Key.TUNE  # the Java client answers so
-    if number == Key.CONSUMER_UPDATE | RESPONSE:
-        return Silent(Key.CONSUMER_UPDATE)
     read = _READERS.get(number)
     return Unknown(number) if read is None else read(fields, version)
 
@@ -275,6 +292,12 @@ def _store(fields: Fields, _: int) -> AnyRequest:
     return Store(fields.string(), fields.string(), fields.number("Q"))
 
 
+def _turn_taken(fields: Fields, _: int) -> AnyRequest:
+    correlation = fields.number("I")
+    fields.skip(2)  # the code: a broker looks at none, either
+    return TurnTaken(correlation, _spec_if_any(fields))
+
+
 def _publish(fields: Fields, version: int) -> AnyRequest:
     publisher = fields.number("B")
     return Publish(publisher, tuple(fields.array(lambda each: _publishing_id(each, version))))
@@ -295,8 +318,16 @@ def _publishing_id(fields: Fields, version: int) -> int:
 
 
 def _spec(fields: Fields) -> OffsetSpec:
+    if (found := _spec_if_any(fields)) is None:
+        raise FrameError("no offset")
+    return found
+
+
+def _spec_if_any(fields: Fields) -> OffsetSpec | None:
     kind = fields.number("H")
     match kind:
+        case OffsetType.NONE:
+            return None
         case OffsetType.FIRST:
             return First()
         case OffsetType.LAST:
@@ -336,6 +367,7 @@ _READERS: Mapping[int, Callable[[Fields, int], AnyRequest]] = {
     Key.QUERY_OFFSET: _query,
     Key.ROUTE: _route,
     Key.PUBLISH: _publish,
+    Key.CONSUMER_UPDATE | RESPONSE: _turn_taken,
     **{key: _named(key) for key in _NAMED},
     **{key: _refusable(key) for key in _REFUSABLE},
 }

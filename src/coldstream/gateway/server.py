@@ -82,9 +82,9 @@ class Server:
             for client in self._clients:
                 client.cancel()
             await asyncio.wait(self._clients, timeout=LEAVE_SECONDS + _HANG_UP_SECONDS)
-        if self._site.saving:
+        if self._site.leaving:
             # Of clients that were leaving already; each ends by itself.
-            await asyncio.wait(self._site.saving, timeout=LEAVE_SECONDS)
+            await asyncio.wait(self._site.leaving, timeout=LEAVE_SECONDS)
         await asyncio.wait({closed}, timeout=_SOCKETS_SECONDS)
         closed.cancel()
 

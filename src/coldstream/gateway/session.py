@@ -32,7 +32,6 @@ from coldstream.gateway.requests import (
 )
 from coldstream.gateway.users import Rights
 
-SINGLE_ACTIVE_CONSUMER = "single-active-consumer"
 #: The client may ask for less; where it asks for none there is none.
 HEARTBEAT_SECONDS = 60
 #: Frames of a client that has not logged in are small.
@@ -206,8 +205,7 @@ class Session:
         key, correlation = request.key, request.correlation
         if request.subscription in self.subscriptions:
             return Send(answers.response(key, correlation, Code.SUBSCRIPTION_EXISTS))
-        if request.properties.get(SINGLE_ACTIVE_CONSUMER, "false").lower() == "true":
-            # Who is the active one, only the broker can say; two would read the same twice.
+        if request.takes_turns and not request.properties.get("name"):
             return Send(answers.response(key, correlation, Code.PRECONDITION_FAILED))
         return Perform(request)
 

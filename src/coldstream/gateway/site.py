@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -55,7 +55,7 @@ class Site:
         guests: the clients, which are told when their rights have changed.
         rights_seconds: users that somebody else keeps are asked for as often, for those who are
             connected.
-        saving: what still writes offsets of clients that leave; the end waits for it.
+        leaving: what clients that leave still do; the end waits for it.
     """
 
     streams: Streams
@@ -71,7 +71,7 @@ class Site:
     penalty_seconds: float = 1.0
     rights_seconds: float = 30.0
     guests: set[Guest] = field(default_factory=set)
-    saving: set[asyncio.Task[None]] = field(default_factory=set)
+    leaving: set[asyncio.Task[None]] = field(default_factory=set)
     _asked_for: str = ""
     _logins: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LOGINS_AT_ONCE))
 
@@ -94,6 +94,13 @@ class Site:
                 found = await loop.run_in_executor(self.pool, users.log_in, user, password)
                 if users is self.users:  # else they were replaced meanwhile
                     return found
+
+    def leave(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Have something done for a client that leaves, though the gateway ends meanwhile."""
+        task = asyncio.create_task(work)
+        self.leaving.add(task)
+        task.add_done_callback(self.leaving.discard)
+        return task
 
     def replace_users(self, users: FileUsers) -> None:
         """The file says something else by now, and it holds for those who are here, too."""

@@ -16,6 +16,7 @@ from coldstream.broker import answers
 from coldstream.broker.connection import StreamUri
 from coldstream.broker.frames import (
     RESPONSE,
+    Code,
     Fields,
     Key,
     OffsetType,
@@ -25,9 +26,16 @@ from coldstream.broker.frames import (
     subscribe,
 )
 from coldstream.broker.tls import refused
-from coldstream.errors import ColdstreamError, NotFoundError, UnavailableError
+from coldstream.errors import (
+    ColdstreamError,
+    InvalidInputError,
+    NotFoundError,
+    UnavailableError,
+)
 from coldstream.gateway.feed import Feed
 from coldstream.gateway.hang_up import hang_up
+from coldstream.gateway.membership import SINCE, Membership, as_member
+from coldstream.gateway.numbers import Numbers
 from coldstream.gateway.parcel import Parcel
 
 #: The largest chunk that was seen has 10.5 MB; a batch cannot have more messages than 65,535.
@@ -36,8 +44,6 @@ _BLOCK = 2**20
 #: How long a chunk may take that is there: if none comes, there is none.
 _CHUNK_SECONDS = 1.0
 _DELIVER_V2 = 2
-#: That a subscription can have.
-_NUMBERS = 256
 _STATISTICS_SINCE = (3, 11, 0)
 
 
@@ -61,8 +67,7 @@ class Upstream:
         self._uri, self._reader, self._writer, self._seconds = uri, reader, writer, seconds
         self._correlation = 0
         self._waiting: dict[tuple[int, int], asyncio.Future[Fields]] = {}
-        self._feeds: dict[int, Feed] = {}
-        self._freed = asyncio.Event()
+        self._numbers = Numbers()
         self._version, self._subscribed = "", 0
         self._tuned: asyncio.Future[Fields] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
@@ -112,7 +117,7 @@ class Upstream:
         await self.ask(Key.OPEN, string(vhost), about=vhost)
         if answers.version(self._version) >= _STATISTICS_SINCE:  # an older one hangs up
             body = struct.pack(">iHHH", 1, Key.DELIVER, 1, _DELIVER_V2)
-            rows = (await self.ask(Key.COMMAND_VERSIONS, body)).array(_version)
+            rows = (await self.ask(Key.COMMAND_VERSIONS, body)).array(answers.command)
             self._versions = frozenset(rows)
         self._tasks.append(asyncio.create_task(self._beat()))
 
@@ -124,7 +129,7 @@ class Upstream:
     async def retire(self) -> None:
         """Leave as soon as whoever has asked has his answer."""
         try:
-            while (self._feeds or self._waiting) and not self.broken:
+            while (self._numbers or self._waiting) and not self.broken:
                 await asyncio.sleep(_CHUNK_SECONDS)
         finally:
             await self.close()
@@ -163,8 +168,7 @@ class Upstream:
         A broker before 3.11 tells the first chunk of messages, which may be later.
         """
         if Key.STREAM_STATS in self._versions:
-            fields = await self.ask(Key.STREAM_STATS, string(stream), about=stream)
-            return dict(fields.array(answers.statistic)).get("first_chunk_id")
+            return (await self.statistics(stream)).get("first_chunk_id")
         header = await self.header(stream, OffsetType.FIRST)
         return None if header is None else header.chunk_id
 
@@ -212,14 +216,13 @@ class Upstream:
             PermissionDeniedError: the user may not read it.
             UnavailableError: the connection is broken.
         """
-        number = await self._free_number()
-        feed = self._feeds[number] = Feed(self, number, stream, credit)
+        feed = await self._numbers.take(lambda number: Feed(self, number, stream, credit))
         self._subscribed += 1
-        body = subscribe(number, stream, where, offset=value, credit=credit, more=more)
+        body = subscribe(feed.number, stream, where, offset=value, credit=credit, more=more)
         try:
             await self.ask(Key.SUBSCRIBE, body, about=stream)
         except ColdstreamError:
-            self._free(number)
+            self._numbers.free(feed.number)
             raise
         except BaseException:
             # Who asked waits no longer, but the broker may deliver under this number.
@@ -227,20 +230,28 @@ class Upstream:
             raise
         return feed
 
-    async def _free_number(self) -> int:
-        """A number for a subscription; waits where many look at something at once."""
-        while True:
-            number = next((each for each in range(_NUMBERS) if each not in self._feeds), None)
-            if number is not None:
-                return number
-            if self.broken:
-                raise self.gone()
-            self._freed.clear()
-            await self._freed.wait()
+    async def join(self, stream: str, group: Mapping[str, str]) -> Membership:
+        """Have a place among the single active consumers of a name; nothing is delivered here.
 
-    def _free(self, number: int) -> None:
-        self._feeds.pop(number, None)
-        self._freed.set()
+        Args:
+            stream: name.
+            group: properties of the client's subscription.
+
+        Raises:
+            InvalidInputError: this broker knows no such groups.
+            As `subscribe`.
+        """
+        if answers.version(self._version) < SINCE:
+            raise InvalidInputError(f"the broker at {self._uri} is older than 3.11")
+        member = await self._numbers.take(lambda number: Membership(self, number, stream))
+        body = subscribe(member.number, stream, OffsetType.NEXT, credit=0, more=as_member(group))
+        await self.ask(Key.SUBSCRIBE, body, about=stream)
+        return member
+
+    def take_turn(self, correlation: int) -> None:
+        """Answer a ConsumerUpdate, as whoever reads nothing."""
+        body = struct.pack(">IHH", correlation, Code.OK, OffsetType.NEXT)
+        self._send(frame(Key.CONSUMER_UPDATE, body, response=True))
 
     async def unsubscribe(self, feed: Feed) -> None:
         """End a subscription; never raises for a connection that is broken."""
@@ -258,7 +269,7 @@ class Upstream:
             with contextlib.suppress(ColdstreamError):
                 await self.ask(Key.UNSUBSCRIBE, struct.pack(">B", feed.number), about=feed.stream)
         # Not before: what the broker delivers under this number is this feed's until it answers.
-        self._free(feed.number)
+        self._numbers.free(feed.number)
 
     def give_credit(self, number: int) -> None:
         """One more chunk."""
@@ -326,9 +337,7 @@ class Upstream:
             if not answer.done():
                 answer.set_exception(self.gone())
                 answer.exception()  # whoever waits gets it; if nobody does, it is no news
-        for feed in self._feeds.values():
-            feed.end(self.gone())
-        self._freed.set()
+        self._numbers.end(self.gone())
 
     async def _beat(self) -> None:
         while not self.broken:
@@ -361,9 +370,11 @@ class Upstream:
         fields = Fields(data)
         key, _ = fields.number("H"), fields.number("H")
         if key == Key.DELIVER:
-            feed = self._feeds.get(fields.number("B"))
+            feed = self._numbers.of(fields.number("B"))
             if feed is not None and not feed.put(data):
                 self._fail(f"delivers more of {feed.stream!r} than it was given credit for")
+        elif key == Key.CONSUMER_UPDATE:
+            self._turn(fields.number("I"), fields.number("B"), fields.number("B"))
         elif key & RESPONSE:
             answer = self._waiting.get((key & ~RESPONSE, fields.number("I")))
             if answer is not None and not answer.done():
@@ -380,12 +391,10 @@ class Upstream:
 
     def _lost(self, stream: str) -> None:
         """The node has ended its subscriptions to a stream; those to others go on."""
-        for feed in self._feeds.values():
-            if feed.stream == stream:
-                words = f"the broker at {self._uri} says that the stream has changed"
-                feed.end(UnavailableError(words, stream=stream))
+        words = f"the broker at {self._uri} says that the stream has changed"
+        self._numbers.lost(stream, UnavailableError(words, stream=stream))
 
-
-def _version(fields: Fields) -> int:
-    key, _, _ = fields.number("H"), fields.number("H"), fields.number("H")
-    return key
+    def _turn(self, correlation: int, number: int, active: int) -> None:
+        member = self._numbers.of(number)
+        if not isinstance(member, Membership) or not member.turn(correlation, active=bool(active)):
+            self._fail(f"gives turns that nobody asked for (subscription {number})")

@@ -5,9 +5,17 @@ import struct
 import pytest
 
 from coldstream.broker.frames import RESPONSE, Code, FrameError, Key, frame, properties, string
-from coldstream.gateway.requests import AnyRequest, Authenticate, Request, Tuned, parse
+from coldstream.gateway.requests import (
+    AnyRequest,
+    Authenticate,
+    Request,
+    Tuned,
+    TurnTaken,
+    parse,
+)
 from coldstream.gateway.session import Perform, Phase, Send, Session
 from coldstream.gateway.users import PatternRights
+from coldstream.reader.spec import Offset
 
 CORRELATION = struct.pack(">I", 1)
 
@@ -87,9 +95,28 @@ def test_a_frame_of_a_client_that_is_not_known_is_small() -> None:
     assert before < session.max_frame
 
 
-def test_a_consumer_that_says_it_is_active_says_nothing_that_matters() -> None:
-    session = Session()
-    assert session.decide(asked(Key.CONSUMER_UPDATE | RESPONSE, CORRELATION)) is None
+def test_a_consumer_in_its_turn_says_where_it_goes_on_or_nothing() -> None:
+    answer, ok = Key.CONSUMER_UPDATE | RESPONSE, struct.pack(">IH", 7, Code.OK)
+    assert asked(answer, ok + struct.pack(">HQ", 4, 99)) == TurnTaken(7, Offset(99))
+    assert asked(answer, ok + struct.pack(">H", 0)) == TurnTaken(7, None)
+    for broken in (b"", ok, ok + struct.pack(">H", 6), ok + struct.pack(">HI", 4, 99)):
+        with pytest.raises(FrameError):
+            asked(answer, broken)
+
+
+def test_a_subscription_needs_an_offset_where_a_turn_needs_none() -> None:
+    with pytest.raises(FrameError):
+        asked(Key.SUBSCRIBE, CORRELATION + b"\1" + string("s") + struct.pack(">HH", 0, 1))
+
+
+def test_a_single_active_consumer_without_a_name_is_refused() -> None:
+    session = Session(phase=Phase.OPEN)
+    names: tuple[dict[str, str], ...] = ({}, {"name": ""})
+    for name in names:
+        more = properties({"single-active-consumer": "True", **name})
+        body = CORRELATION + b"\1" + string("s") + struct.pack(">HH", 1, 1) + more
+        decided = session.decide(asked(Key.SUBSCRIBE, body))
+        assert code_of(decided) == (Key.SUBSCRIBE, Code.PRECONDITION_FAILED)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,16 @@ import pytest
 
 from coldstream.broker.answers import MOST_FILES
 from coldstream.broker.connection import StreamUri
-from coldstream.broker.frames import Code, Key, OffsetType, frame, properties, string
-from coldstream.errors import UnavailableError
+from coldstream.broker.frames import (
+    RESPONSE,
+    Code,
+    Key,
+    OffsetType,
+    frame,
+    properties,
+    string,
+)
+from coldstream.errors import InvalidInputError, UnavailableError
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.upstream import Upstream
 from coldstream_devkit.generator import build_chunk
@@ -282,5 +290,77 @@ def test_a_broker_that_keeps_files_of_subscriptions_open_is_not_asked_on_one_con
         assert None not in await asyncio.gather(*(tier.last("/", "orders") for _ in range(300)))
         await tier.close()
         assert asyncio.all_tasks() == {asyncio.current_task()}, "the end waits for nothing more"
+
+    asyncio.run(run())
+
+
+def test_a_broker_hears_of_the_group_of_a_single_active_consumer_and_gets_no_credit_or_filter(
+    peers: Callable[[Answer], Peer],
+) -> None:
+    heard: dict[int, bytes] = {}
+
+    def broker(key: int, body: bytes) -> list[bytes]:
+        heard[key] = body
+        if key == Key.PEER_PROPERTIES:
+            return [reply(Key.PEER_PROPERTIES, body, rest=properties({"version": "4.3.6"}))]
+        if key == Key.SUBSCRIBE:
+            turn = frame(Key.CONSUMER_UPDATE, struct.pack(">IBB", 7, body[4], 1))
+            return [reply(Key.SUBSCRIBE, body), turn]
+        return [] if key & RESPONSE else logging_in(key, body)
+
+    async def run() -> None:
+        upstream = await Upstream.connect(uri(peers(broker)), "/", seconds=60)
+        group = {"single-active-consumer": "TRUE", "name": "app", "super-stream": "sales"}
+        member = await upstream.join("orders", {**group, "filter.1": "x", "odd": "y"})
+        turn = await member.next()
+        assert (turn.correlation, turn.active) == (7, True)
+        member.take(turn)
+        while Key.CONSUMER_UPDATE | RESPONSE not in heard:
+            await asyncio.sleep(0.001)
+        assert heard[Key.CONSUMER_UPDATE | RESPONSE] == struct.pack(">IHH", 7, Code.OK, 3)
+        told = properties({**group, "single-active-consumer": "true"})
+        assert heard[Key.SUBSCRIBE].endswith(struct.pack(">HH", OffsetType.NEXT, 0) + told)
+        await member.close()
+        with pytest.raises(UnavailableError):
+            await member.next()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("number", [0, 9])
+def test_a_broker_that_gives_turns_to_who_takes_none_is_left(
+    peers: Callable[[Answer], Peer], number: int
+) -> None:
+    def broker(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SUBSCRIBE:
+            turn = frame(Key.CONSUMER_UPDATE, struct.pack(">IBB", 7, number, 1))
+            return [reply(Key.SUBSCRIBE, body), turn]
+        return logging_in(key, body)
+
+    async def run() -> None:
+        upstream = await Upstream.connect(uri(peers(broker)), "/", seconds=60)
+        feed = await upstream.subscribe("orders", OffsetType.FIRST)
+        with pytest.raises(UnavailableError, match="gives turns that nobody asked for"):
+            await feed.next()
+        await upstream.close()
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_knows_no_groups_is_not_asked_for_a_place_in_one(
+    peers: Callable[[Answer], Peer],
+) -> None:
+    def broker(key: int, body: bytes) -> list[bytes]:
+        if key == Key.PEER_PROPERTIES:
+            return [reply(Key.PEER_PROPERTIES, body, rest=properties({"version": "3.10.25"}))]
+        return logging_in(key, body)
+
+    async def run() -> None:
+        peer = peers(broker)
+        upstream = await Upstream.connect(uri(peer), "/", seconds=60)
+        with pytest.raises(InvalidInputError, match="is older than"):
+            await upstream.join("orders", {"name": "app"})
+        assert Key.SUBSCRIBE not in peer.heard
+        await upstream.close()
 
     asyncio.run(run())

@@ -1,0 +1,273 @@
+"""The subscriptions of one client: begun, given credit, ended.
+
+A single active consumer has a place in its group at the broker as well (`membership`), and is
+delivered to only in its turn: from where the client says when its turn comes, until it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from coldstream.broker.frames import Code
+from coldstream.errors import (
+    ColdstreamError,
+    InternalError,
+    InvalidInputError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
+from coldstream.gateway import answers
+from coldstream.gateway.delivery import MAX_CREDIT, Delivery, Line
+from coldstream.gateway.lookups import Lookups, wanted
+from coldstream.gateway.membership import Membership, Turn
+from coldstream.gateway.requests import Request, Subscribe, TurnTaken
+from coldstream.gateway.session import Session
+from coldstream.gateway.site import Site
+from coldstream.gateway.stream import TieredStream
+from coldstream.reader.spec import OffsetSpec
+
+#: Turns that a client has not answered, of all its subscriptions.
+_MOST_TURNS = 1024
+
+
+class Client(Line, Protocol):
+    """Whose subscriptions they are."""
+
+    peer: str
+
+    def answer(self, data: bytes) -> None:
+        """Send a frame; does not wait."""
+        ...
+
+    def refuse(self, request: Request, error: ColdstreamError) -> None:
+        """Answer with the code that says why there is nothing else; does not wait."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Seat:
+    """One subscription.
+
+    Attributes:
+        request: that began it.
+        stream: that it reads.
+        membership: its place in its group; None for a consumer that takes no turns.
+        credit: of the client, while nothing is delivered.
+        turn: the last one that the broker gave.
+        delivery: what is delivered; None while it is not its turn.
+        tasks: that deliver, and wait for turns.
+    """
+
+    request: Subscribe
+    stream: TieredStream
+    membership: Membership | None = None
+    credit: int = 0
+    turn: Turn | None = None
+    delivery: Delivery | None = None
+    delivering: asyncio.Task[None] | None = None
+    watching: asyncio.Task[None] | None = None
+
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        return [each for each in (self.delivering, self.watching) if each is not None]
+
+
+class Subscriptions:
+    """Of one client; used by its connection, one request at a time.
+
+    Args:
+        site: what all clients share.
+        session: of the client.
+        lookups: of the client.
+        client: whose they are.
+    """
+
+    def __init__(self, site: Site, session: Session, lookups: Lookups, client: Client) -> None:
+        self._site, self._session = site, session
+        self._lookups, self._client = lookups, client
+        self._seats: dict[int, _Seat] = {}
+        self._correlations = count(1)
+        self._turns: dict[int, tuple[_Seat, Turn]] = {}
+
+    async def begin(self, request: Subscribe) -> None:
+        """Answer a Subscribe; where it says yes, what it asks for follows."""
+        site = self._site
+        if site.metrics.subscriptions >= site.subscriptions:
+            site.say(f"{self._client.peer} is refused one more: there are {site.subscriptions}")
+            self._answer(request, Code.NOT_AVAILABLE)
+            return
+        try:
+            seat = _Seat(request, await self._lookups.readable(request.stream))
+            position = 0
+            if request.takes_turns:
+                seat.membership = await self._joined(seat.stream, request)
+            else:
+                position = await seat.stream.locate(request.spec)
+            if not self._may_read(seat.stream):
+                await _left(seat)
+                raise PermissionDeniedError("the user may not read it any more")
+        except ColdstreamError as error:
+            self._client.refuse(request, error)
+            return
+        number = request.subscription
+        self._session.subscriptions[number] = request.stream
+        self._seats[number] = seat
+        site.metrics.subscriptions += 1
+        # The response goes first: no chunk may come before it.
+        self._answer(request, Code.OK)
+        self._grant(seat, request.credit)
+        if seat.membership is None:
+            self._deliver(seat, position)
+        else:
+            seat.watching = asyncio.create_task(self._watch(seat, seat.membership))
+
+    def grant(self, subscription: int, credit: int) -> None:
+        """So many more chunks may be sent."""
+        if (seat := self._seats.get(subscription)) is not None:
+            self._grant(seat, credit)
+
+    async def take_turn(self, taken: TurnTaken) -> None:
+        """The client knows of a turn: deliver, if it is still its own, and let the broker know."""
+        seat, turn = self._turns.pop(taken.correlation, (None, None))
+        if seat is None or turn is None or seat.membership is None:
+            return
+        if turn.active:
+            await self._deliver_in_turn(seat, turn, taken.spec or seat.request.spec)
+        with contextlib.suppress(UnavailableError):  # whoever waits for its turns hears it, too
+            seat.membership.take(turn)
+
+    async def stop(self, subscription: int) -> None:
+        """End a subscription, as the client asks."""
+        if (seat := self._seats.get(subscription)) is not None:
+            self._forget(seat)
+            await asyncio.shield(self._site.leave(_left(seat)))
+
+    async def close(self) -> None:
+        """End all of them."""
+        await asyncio.gather(*map(self.stop, list(self._seats)))
+
+    def cut(self) -> None:
+        """Deliver nothing more: the client is hung up on."""
+        for seat in self._seats.values():
+            for task in seat.tasks:
+                task.cancel()
+
+    def judge(self) -> None:
+        """End those whose streams the user may not read any more."""
+        for subscription, seat in list(self._seats.items()):
+            if subscription in self._seats and not self._may_read(seat.stream):
+                error = PermissionDeniedError("the user may not read it any more")
+                self.end(subscription, error.located(stream=seat.stream.name))
+
+    def end(self, subscription: int, error: ColdstreamError) -> None:
+        """One has ended by itself: the client is told that the stream is gone, so all of it end."""
+        site = self._site
+        if subscription not in self._session.subscriptions:
+            return  # the client itself ends it just now
+        site.say(f"a subscription of {self._client.peer} has ended: {error}")
+        site.streams.names.forget()
+        stream, those = self._session.lost(subscription)
+        for seat in [self._seats[each] for each in those if each in self._seats]:
+            self._forget(seat)
+            site.metrics.ended += 1
+            for task in seat.tasks:
+                if task is not asyncio.current_task():
+                    task.cancel()  # now: no chunk comes behind what the client is told
+            site.leave(_left(seat))
+        gone = isinstance(error, NotFoundError) and error.key is None
+        self._client.answer(answers.gone(stream, Code.NO_STREAM if gone else Code.NOT_AVAILABLE))
+
+    async def _joined(self, stream: TieredStream, request: Subscribe) -> Membership:
+        if stream.broker is None:
+            raise InvalidInputError("who is the single active one, only a broker can say")
+        try:
+            return await stream.broker.join(stream.vhost, stream.name, request.properties)
+        except NotFoundError as exc:
+            words = "the broker has no such queue (any more), so nobody is the single active one"
+            raise InvalidInputError(words) from exc
+
+    async def _watch(self, seat: _Seat, membership: Membership) -> None:
+        """Tell the client of its turns; what is delivered ends before it hears that one is over."""
+        subscription = seat.request.subscription
+        try:
+            while True:
+                turn = seat.turn = await membership.next()
+                await self._pause(seat)
+                if len(self._turns) >= _MOST_TURNS:
+                    raise UnavailableError("the client answers none of its turns")
+                correlation = next(self._correlations)
+                self._turns[correlation] = seat, turn
+                self._client.answer(answers.turn(correlation, subscription, active=turn.active))
+        except ColdstreamError as error:
+            self.end(subscription, error)
+        except Exception as exc:  # as in `Delivery.run`
+            self.end(subscription, InternalError(f"a bug: {exc!r}"[:500]))
+            raise
+
+    async def _deliver_in_turn(self, seat: _Seat, turn: Turn, spec: OffsetSpec) -> None:
+        """Deliver, unless the broker gives the turn to somebody else meanwhile, or all ends."""
+        try:
+            position = await seat.stream.locate(spec)
+        except ColdstreamError as error:
+            if seat.turn is turn and self._is_here(seat):
+                self.end(seat.request.subscription, error)
+            return
+        if seat.turn is turn and self._is_here(seat) and seat.delivery is None:
+            self._deliver(seat, position)
+
+    async def _pause(self, seat: _Seat) -> None:
+        if seat.delivery is None or seat.delivering is None:
+            return
+        seat.delivering.cancel()
+        await asyncio.gather(seat.delivering, return_exceptions=True)
+        seat.credit, seat.delivery, seat.delivering = seat.delivery.credit, None, None
+
+    def _deliver(self, seat: _Seat, position: int) -> None:
+        request = seat.request
+        seat.delivery = Delivery(
+            request.subscription,
+            seat.stream,
+            position,
+            wanted(request.properties),
+            self._session.deliver,
+            self._client,
+            self._site.metrics.delivered,
+            self.end,
+        )
+        seat.delivery.grant(seat.credit)
+        seat.delivering = asyncio.create_task(seat.delivery.run())
+
+    def _grant(self, seat: _Seat, credit: int) -> None:
+        if seat.delivery is None:
+            seat.credit = min(seat.credit + credit, MAX_CREDIT)
+        else:
+            seat.delivery.grant(credit)
+
+    def _is_here(self, seat: _Seat) -> bool:
+        return self._seats.get(seat.request.subscription) is seat
+
+    def _may_read(self, stream: TieredStream) -> bool:
+        return self._session.may_read(stream.vhost, stream.name)
+
+    def _forget(self, seat: _Seat) -> None:
+        del self._seats[seat.request.subscription]
+        self._site.metrics.subscriptions -= 1
+        self._turns = {n: each for n, each in self._turns.items() if each[0] is not seat}
+
+    def _answer(self, request: Subscribe, code: Code) -> None:
+        self._client.answer(answers.response(request.key, request.correlation, code))
+
+
+async def _left(seat: _Seat) -> None:
+    """Nothing of a seat goes on, and its group knows."""
+    tasks = [each for each in seat.tasks if each is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    if seat.membership is not None:
+        await seat.membership.close()
