@@ -15,8 +15,8 @@ from constructs import IConstruct
 
 from coldstream import deployment
 from infra.commit import CommitQueue
-from infra.config import LONGEST_INTERVAL_MINUTES
 from infra.metrics import FIVE_MINUTES, behind, most, oldest, own, throttled, waiting
+from infra.setting_values import LONGEST_INTERVAL_MINUTES
 
 #: With an anchor for each alarm.
 RUNBOOK = "docs/how-to/alarms.md"

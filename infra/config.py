@@ -10,35 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from coldstream.errors import InvalidInputError
-from coldstream.names import check_prefix
-
-NAMESPACE = "coldstream:"
-
-# What CloudWatch Logs accepts, up to where keeping logs becomes an archive.
-LOG_RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 180, 365)
+from infra import setting_values as values
+from infra.setting_values import NAMESPACE, shown
 
 # The time-out of every state machine whose functions write roots; the functions' own are shorter.
 # Six hours let one run go over ten thousands of streams, and keep the grace time below a day.
 PUBLISHING_TIMEOUT_SECONDS = 6 * 3600
 
-# An alarm looks back for seven days, and a run that came must be among them.
-LONGEST_INTERVAL_MINUTES = 6 * 1440
 
 # An execution of Step Functions ends after a year, and the sweep comes after the wait.
 MAX_UNDELETE_SECONDS = 364 * 86_400
 
-_EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
-_ACCOUNT = re.compile(r"[0-9]{12}")
-# Bucket names begin with it, and the names of rules and roles have 64 characters.
-_STACK = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _KEY = re.compile(r"arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]{1,64}")
 _SECRET = re.compile(
     r"arn:[a-z-]+:secretsmanager:[a-z0-9-]+:[0-9]{12}:secret:[A-Za-z0-9/_+=.@-]{1,520}"
 )
 _TABLE = re.compile(r"[A-Za-z0-9_.-]{3,255}")
-_DATABASE = re.compile(r"[a-z0-9_]{1,255}")
-_ROLE_OR_USER = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:(?:role|user|root)(?:/[\w+=,.@/-]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,61 +168,61 @@ class Settings:
         known = [field.name for field in fields(cls)]
         for name in given:
             if name not in known:
-                raise InvalidInputError(f"unknown setting {_shown(name)}")
+                raise InvalidInputError(f"unknown setting {shown(name)}")
         for name in known:
             if name not in given:
-                raise InvalidInputError(f"the setting {_shown(name)} is missing; see cdk.json")
-        stack_name = _stack_name(given["stack_name"])
+                raise InvalidInputError(f"the setting {shown(name)} is missing; see cdk.json")
+        stack_name = values.stack_name(given["stack_name"])
         settings = cls(
             stack_name=stack_name,
-            prefix=_prefix(given["prefix"]),
-            bucket_name=_named(given, "bucket_name", _BUCKET),
-            table_name=_named(given, "table_name", _TABLE),
-            warehouse_name=_named(given, "warehouse_name", _BUCKET),
-            encryption_key=_named(given, "encryption_key", _KEY),
-            protected=_yes_or_no(given, "protected"),
-            alarm_email=_email(given["alarm_email"]),
-            agents_behind_minutes=_whole(given, "agents_behind_minutes", 5, 10_080),
+            prefix=values.prefix(given["prefix"]),
+            bucket_name=values.named(given, "bucket_name", _BUCKET),
+            table_name=values.named(given, "table_name", _TABLE),
+            warehouse_name=values.named(given, "warehouse_name", _BUCKET),
+            encryption_key=values.named(given, "encryption_key", _KEY),
+            protected=values.yes_or_no(given, "protected"),
+            alarm_email=values.email(given["alarm_email"]),
+            agents_behind_minutes=values.whole(given, "agents_behind_minutes", 5, 10_080),
             # A batch of more than ten messages needs a window of at least one second.
-            batch_window_seconds=_whole(given, "batch_window_seconds", 1, 60),
-            max_concurrency=_whole(given, "max_concurrency", 2, 1000),
-            reserved_concurrency=_whole(given, "reserved_concurrency", 0, 1000),
-            claim_concurrency=_whole(given, "claim_concurrency", 0, 1000),
-            commit_memory_mib=_whole(given, "commit_memory_mib", 512, 10_240),
-            step_memory_mib=_whole(given, "step_memory_mib", 512, 10_240),
-            reconcile_interval_minutes=_whole(given, "reconcile_interval_minutes", 1, 1440),
-            reconcile_idle_interval_minutes=_whole(
+            batch_window_seconds=values.whole(given, "batch_window_seconds", 1, 60),
+            max_concurrency=values.whole(given, "max_concurrency", 2, 1000),
+            reserved_concurrency=values.whole(given, "reserved_concurrency", 0, 1000),
+            claim_concurrency=values.whole(given, "claim_concurrency", 0, 1000),
+            commit_memory_mib=values.whole(given, "commit_memory_mib", 512, 10_240),
+            step_memory_mib=values.whole(given, "step_memory_mib", 512, 10_240),
+            reconcile_interval_minutes=values.whole(given, "reconcile_interval_minutes", 1, 1440),
+            reconcile_idle_interval_minutes=values.whole(
                 given, "reconcile_idle_interval_minutes", 1, 10_080
             ),
-            retention_interval_minutes=_interval(given, "retention_interval_minutes"),
-            consolidate_interval_minutes=_interval(given, "consolidate_interval_minutes"),
-            collect_interval_minutes=_interval(given, "collect_interval_minutes"),
-            fragment_size_mib=_whole(given, "fragment_size_mib", 1, 1024),
-            branching=_whole(given, "branching", 2, 4096),
-            grace_seconds=_whole(given, "grace_seconds", 1, 30 * 86_400),
-            undelete_seconds=_whole(given, "undelete_seconds", 0, MAX_UNDELETE_SECONDS),
-            deleted_kept_days=_whole(given, "deleted_kept_days", 1, 365),
-            archive_after_days=_whole(given, "archive_after_days", 0, 3650),
-            step_timeout_seconds=_whole(given, "step_timeout_seconds", 30, 900),
-            testing=_yes_or_no(given, "testing"),
-            log_retention_days=_retention(_whole(given, "log_retention_days", 1, 365)),
-            tracing=_yes_or_no(given, "tracing"),
-            database=_database(given["database"] or stack_name.replace("-", "_")),
-            materialise_rules=_text("materialise_rules", given["materialise_rules"]),
-            materialise_interval_minutes=_off_or(given, "materialise_interval_minutes", 5),
-            table_maintenance=_maintenance(given["table_maintenance"]),
-            catalog_secret=_named(given, "catalog_secret", _SECRET),
-            scrub_interval_minutes=_off_or(given, "scrub_interval_minutes", 60),
-            profile_interval_minutes=_off_or(given, "profile_interval_minutes", 60),
-            fleet_interval_minutes=_off_or(given, "fleet_interval_minutes", 60),
-            job_workers=_whole(given, "job_workers", 2, 299),
-            agent_principals=_principals(given["agent_principals"]),
+            retention_interval_minutes=values.interval(given, "retention_interval_minutes"),
+            consolidate_interval_minutes=values.interval(given, "consolidate_interval_minutes"),
+            collect_interval_minutes=values.interval(given, "collect_interval_minutes"),
+            fragment_size_mib=values.whole(given, "fragment_size_mib", 1, 1024),
+            branching=values.whole(given, "branching", 2, 4096),
+            grace_seconds=values.whole(given, "grace_seconds", 1, 30 * 86_400),
+            undelete_seconds=values.whole(given, "undelete_seconds", 0, MAX_UNDELETE_SECONDS),
+            deleted_kept_days=values.whole(given, "deleted_kept_days", 1, 365),
+            archive_after_days=values.whole(given, "archive_after_days", 0, 3650),
+            step_timeout_seconds=values.whole(given, "step_timeout_seconds", 30, 900),
+            testing=values.yes_or_no(given, "testing"),
+            log_retention_days=values.retention(values.whole(given, "log_retention_days", 1, 365)),
+            tracing=values.yes_or_no(given, "tracing"),
+            database=values.database(given["database"] or stack_name.replace("-", "_")),
+            materialise_rules=values.text("materialise_rules", given["materialise_rules"]),
+            materialise_interval_minutes=values.off_or(given, "materialise_interval_minutes", 5),
+            table_maintenance=values.maintenance(given["table_maintenance"]),
+            catalog_secret=values.named(given, "catalog_secret", _SECRET),
+            scrub_interval_minutes=values.off_or(given, "scrub_interval_minutes", 60),
+            profile_interval_minutes=values.off_or(given, "profile_interval_minutes", 60),
+            fleet_interval_minutes=values.off_or(given, "fleet_interval_minutes", 60),
+            job_workers=values.whole(given, "job_workers", 2, 299),
+            agent_principals=values.principals(given["agent_principals"]),
         )
         _check_grace(settings)
         _check_reserved(settings)
         if settings.materialise_interval_minutes and not settings.materialise_rules:
             raise InvalidInputError(
-                f"{_shown('materialise_interval_minutes')} needs {_shown('materialise_rules')}: a"
+                f"{shown('materialise_interval_minutes')} needs {shown('materialise_rules')}: a"
                 " schedule cannot say which streams go into which tables"
             )
         return settings
@@ -255,8 +243,8 @@ def refuse_move(settings: Settings, written: Settings) -> None:
     """
     if settings.stack_name == written.stack_name and settings.prefix != written.prefix:
         raise InvalidInputError(
-            f"{_shown('prefix')} {settings.prefix} is not that of the stack {written.stack_name} in"
-            f" cdk.json, {written.prefix}: another cluster needs {_shown('stack_name')}, too"
+            f"{shown('prefix')} {settings.prefix} is not that of the stack {written.stack_name} in"
+            f" cdk.json, {written.prefix}: another cluster needs {shown('stack_name')}, too"
         )
 
 
@@ -264,83 +252,6 @@ def default_context(root: Path) -> dict[str, Any]:
     """The context of `cdk.json`, so that `python app.py` works without the CDK's own CLI."""
     context: dict[str, Any] = json.loads((root / "cdk.json").read_text("utf-8"))["context"]
     return context
-
-
-def _shown(name: str) -> str:
-    return NAMESPACE + name.replace("_", "-")
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidInputError(f"{_shown(name)} must be text, not {value!r}")
-    return value.strip()
-
-
-def _whole(given: Mapping[str, Any], name: str, low: int, high: int) -> int:
-    value = given[name]
-    # `-c` gives text, cdk.json gives numbers; a JSON `true` is no number, and neither is 1.5.
-    try:
-        if isinstance(value, bool | float):
-            raise TypeError
-        number = int(value)
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"{_shown(name)} must be a whole number, not {value!r}") from None
-    if not low <= number <= high:
-        raise InvalidInputError(f"{_shown(name)} must be {low} to {high}, not {number}")
-    return number
-
-
-def _off_or(given: Mapping[str, Any], name: str, low: int) -> int:
-    minutes = _whole(given, name, 0, 43_200)
-    if 0 < minutes < low:
-        raise InvalidInputError(f"{_shown(name)} must be 0 for off, or {low} to 43200")
-    return minutes
-
-
-def _interval(given: Mapping[str, Any], name: str) -> int:
-    return _whole(given, name, 1, LONGEST_INTERVAL_MINUTES)
-
-
-def _stack_name(value: object) -> str:
-    name = _text("stack_name", value)
-    if not _STACK.fullmatch(name):
-        raise InvalidInputError(
-            f"{_shown('stack_name')} must be small letters, digits and -, begin with a letter and"
-            f" have at most 40 characters, not {name!r}"
-        )
-    return name
-
-
-def _named(given: Mapping[str, Any], setting: str, pattern: re.Pattern[str]) -> str:
-    name = _text(setting, given[setting])
-    if name and not pattern.fullmatch(name):
-        raise InvalidInputError(f"{_shown(setting)} is no name that AWS takes: {name!r}")
-    return name
-
-
-def _database(value: object) -> str:
-    database = _text("database", value)
-    if not _DATABASE.fullmatch(database):
-        raise InvalidInputError(
-            f"{_shown('database')} must be small letters, digits and _, not {database!r}"
-        )
-    return database
-
-
-def _maintenance(value: object) -> str:
-    if value not in ("own", "glue"):
-        raise InvalidInputError(f"{_shown('table_maintenance')} must be own or glue, not {value!r}")
-    return str(value)
-
-
-def _yes_or_no(given: Mapping[str, Any], name: str) -> bool:
-    value = given[name]
-    # `-c` gives text, cdk.json gives a JSON value.
-    if value is True or value == "true":
-        return True
-    if value is False or value == "false":
-        return False
-    raise InvalidInputError(f"{_shown(name)} must be true or false, not {value!r}")
 
 
 def _check_grace(settings: Settings) -> None:
@@ -352,8 +263,8 @@ def _check_grace(settings: Settings) -> None:
     longest = max(PUBLISHING_TIMEOUT_SECONDS, settings.step_timeout_seconds)
     if settings.grace_seconds < 2 * longest and not settings.testing:
         raise InvalidInputError(
-            f"{_shown('grace_seconds')} must be at least {2 * longest}: twice the longest time in"
-            f" which a workflow may publish; only with {_shown('testing')} it may be less"
+            f"{shown('grace_seconds')} must be at least {2 * longest}: twice the longest time in"
+            f" which a workflow may publish; only with {shown('testing')} it may be less"
         )
 
 
@@ -365,39 +276,6 @@ def _check_reserved(settings: Settings) -> None:
     """
     if 0 < settings.reserved_concurrency < settings.max_concurrency:
         raise InvalidInputError(
-            f"{_shown('reserved_concurrency')} must be 0 for none, or at least"
-            f" {_shown('max_concurrency')}, {settings.max_concurrency}"
+            f"{shown('reserved_concurrency')} must be 0 for none, or at least"
+            f" {shown('max_concurrency')}, {settings.max_concurrency}"
         )
-
-
-def _prefix(value: object) -> str:
-    prefix = check_prefix(_text("prefix", value))
-    if "*" in prefix:
-        # Legal in a key, but an IAM policy would read it as a wildcard.
-        raise InvalidInputError(f"{_shown('prefix')} must not contain '*': {prefix!r}")
-    return prefix
-
-
-def _email(value: object) -> str:
-    email = _text("alarm_email", value)
-    if email and not _EMAIL.fullmatch(email):
-        raise InvalidInputError(f"{_shown('alarm_email')} is no address: {email!r}")
-    return email
-
-
-def _retention(days: int) -> int:
-    if days not in LOG_RETENTION_DAYS:
-        choices = ", ".join(map(str, LOG_RETENTION_DAYS))
-        raise InvalidInputError(f"{_shown('log_retention_days')} must be one of {choices}")
-    return days
-
-
-def _principals(value: object) -> tuple[str, ...]:
-    principals = [one.strip() for one in _text("agent_principals", value).split(",")]
-    for one in principals:
-        if one and not _ACCOUNT.fullmatch(one) and not _ROLE_OR_USER.fullmatch(one):
-            raise InvalidInputError(
-                f"{_shown('agent_principals')} takes account ids and ARNs of roles or users,"
-                f" not {one!r}"
-            )
-    return tuple(sorted({one for one in principals if one}))

@@ -26,7 +26,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from coldstream.deployment import OUTPUT_PREFIX
 from coldstream.errors import ColdstreamError, InvalidInputError
-from infra.config import NAMESPACE, Settings, default_context
+from infra.config import Settings, default_context
+from infra.setting_values import NAMESPACE
 
 ROOT = Path(__file__).resolve().parents[1]
 

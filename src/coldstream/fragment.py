@@ -391,20 +391,3 @@ class FragmentIndex:
             self._positions[last + 1] if last + 1 < len(self._positions) else self.trailer.data_size
         )
         return len(HEADER) + self._positions[first], len(HEADER) + end
-
-
-#: Bytes of a chunk's header up to the end of its epoch.
-CHUNK_EPOCH_BYTES = 24
-
-
-def chunk_epoch(header: Buffer) -> int:
-    """The epoch in the first 24 bytes of a chunk (facts/broker.md; `osiris.chunk` has it all).
-
-    Here, because the Lambdas carry no numpy and need nothing else of a chunk.
-
-    Raises:
-        CorruptDataError: no chunk begins here.
-    """
-    if len(header) < CHUNK_EPOCH_BYTES or header[0] != 0x50:
-        raise CorruptDataError("no chunk begins here")
-    return int.from_bytes(header[16:24], "big")

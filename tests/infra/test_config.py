@@ -12,14 +12,8 @@ import pytest
 
 from coldstream.errors import InvalidInputError
 from coldstream.names import DEFAULT_PREFIX
-from infra.config import (
-    LOG_RETENTION_DAYS,
-    NAMESPACE,
-    PUBLISHING_TIMEOUT_SECONDS,
-    Settings,
-    default_context,
-    refuse_move,
-)
+from infra.config import PUBLISHING_TIMEOUT_SECONDS, Settings, default_context, refuse_move
+from infra.setting_values import LOG_RETENTION_DAYS, NAMESPACE
 
 ROOT = Path(__file__).resolve().parents[2]
 
