@@ -17,6 +17,7 @@ from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.membership import Membership
 from coldstream.gateway.stream import TieredStream
 from coldstream.manifest.catalog import QueueName
+from coldstream.read_policy import ReadPolicy
 from coldstream.reader.spec import OffsetSpec
 from tests.support.gateway import Gateway
 from tests.support.raw_client import RawClient
@@ -60,11 +61,17 @@ def broker() -> Broker:
 
 
 @pytest.fixture
-def client(broker: Broker) -> Iterator[RawClient]:
-    """In a group that reads six chunks of ten messages."""
-    tier = Tier()
+def tier() -> Tier:
+    """Six chunks of ten messages."""
+    made = Tier()
     chunks = [chunk(n, *(b"%d" % m for m in range(n, n + 10))) for n in range(0, 60, 10)]
-    tier.add("__orders_1", [chunks], name=QueueName("test", "/", "orders"))
+    made.add("__orders_1", [chunks], name=QueueName("test", "/", "orders"))
+    return made
+
+
+@pytest.fixture
+def client(broker: Broker, tier: Tier) -> Iterator[RawClient]:
+    """In a group that reads them."""
     with Gateway(tier, broker=broker) as gateway, RawClient(gateway.port) as made:
         assert made.log_in().subscribe("orders", credit=3, more=GROUP) == Code.OK
         yield made
@@ -190,3 +197,14 @@ def test_a_client_that_answers_none_of_endless_turns_loses_its_place(
         if client.frame()[0] == Key.METADATA_UPDATE:
             break
     assert broker.left.wait(60)
+
+
+@pytest.mark.parametrize("policy", [ReadPolicy.FORCE, ReadPolicy.NOT_IN_DISK])
+def test_the_broker_gives_turns_though_none_of_its_messages_are_read(
+    broker: Broker, tier: Tier, policy: ReadPolicy
+) -> None:
+    with Gateway(tier, broker=broker, policy=policy) as gateway, RawClient(gateway.port) as client:
+        assert client.log_in().subscribe("orders", credit=3, more=GROUP) == Code.OK
+        broker.give(5, active=True)
+        take(client, turn(client)[0], 0)
+        assert first_id(client.chunk()) == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Protocol
 
@@ -183,10 +183,11 @@ class Subscriptions:
         self._client.answer(answers.gone(stream, Code.NO_STREAM if gone else Code.NOT_AVAILABLE))
 
     async def _joined(self, stream: TieredStream, request: Subscribe) -> Membership:
-        if stream.broker is None:
+        broker = self._site.streams.broker  # whatever the read policy takes of it
+        if broker is None:
             raise InvalidInputError("who is the single active one, only a broker can say")
         try:
-            return await stream.broker.join(stream.vhost, stream.name, request.properties)
+            return await broker.join(stream.vhost, stream.name, request.properties)
         except NotFoundError as exc:
             words = "the broker has no such queue (any more), so nobody is the single active one"
             raise InvalidInputError(words) from exc
@@ -231,7 +232,8 @@ class Subscriptions:
         request = seat.request
         seat.delivery = Delivery(
             request.subscription,
-            seat.stream,
+            # What one turn has given says nothing of the next, which may begin below.
+            replace(seat.stream),
             position,
             wanted(request.properties),
             self._session.deliver,
