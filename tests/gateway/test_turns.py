@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 import threading
 from collections.abc import Iterator, Mapping
@@ -11,11 +12,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from coldstream.broker.connection import StreamUri
-from coldstream.broker.frames import RESPONSE, Code, Key, properties
+from coldstream.broker.frames import RESPONSE, Code, Key, properties, string
 from coldstream.errors import UnavailableError
 from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.connection import Connection
+from coldstream.gateway.delivery import Delivery
 from coldstream.gateway.membership import Membership
 from coldstream.gateway.stream import TieredStream
+from coldstream.gateway.users import parse_users
 from coldstream.manifest.catalog import QueueName
 from coldstream.read_policy import ReadPolicy
 from coldstream.reader.spec import OffsetSpec
@@ -24,6 +28,7 @@ from tests.support.raw_client import RawClient
 from tests.support.tier import Tier, chunk
 
 GROUP = properties({"name": "app", "single-active-consumer": "true"})
+CHUNKS = [chunk(n, *(b"%d" % m for m in range(n, n + 10))) for n in range(0, 60, 10)]
 
 
 @dataclass
@@ -32,6 +37,7 @@ class Broker(BrokerTier):
 
     uri: StreamUri = field(default_factory=lambda: StreamUri("127.0.0.1", 1, "u", "p"))
     taken: list[int] = field(default_factory=list)
+    heard: list[str] = field(default_factory=list)
     left: threading.Event = field(default_factory=threading.Event)
     member: Membership | None = None
 
@@ -42,8 +48,23 @@ class Broker(BrokerTier):
 
     def take_turn(self, correlation: int) -> None:
         self.taken.append(correlation)
+        self.heard.append("taken")
+
+    async def exists(self, vhost: str, stream: str) -> bool:
+        return stream == "orders"
+
+    async def first_offset(self, vhost: str, stream: str) -> int | None:
+        return 50
+
+    async def query_offset(self, vhost: str, reference: str, stream: str) -> int | None:
+        await asyncio.sleep(0.1)
+        return self.heard.count("stored")
+
+    async def store_offset(self, vhost: str, reference: str, stream: str, offset: int) -> None:
+        self.heard.append("stored")
 
     async def close(self) -> None:
+        self.heard.append("left")
         self.left.set()
 
     def give(self, correlation: int, *, active: bool) -> None:
@@ -62,17 +83,22 @@ def broker() -> Broker:
 
 @pytest.fixture
 def tier() -> Tier:
-    """Six chunks of ten messages."""
+    """One stream of six chunks of ten messages."""
     made = Tier()
-    chunks = [chunk(n, *(b"%d" % m for m in range(n, n + 10))) for n in range(0, 60, 10)]
-    made.add("__orders_1", [chunks], name=QueueName("test", "/", "orders"))
+    made.add("__orders_1", [CHUNKS], name=QueueName("test", "/", "orders"))
     return made
 
 
 @pytest.fixture
-def client(broker: Broker, tier: Tier) -> Iterator[RawClient]:
-    """In a group that reads them."""
-    with Gateway(tier, broker=broker) as gateway, RawClient(gateway.port) as made:
+def gateway(tier: Tier, broker: Broker) -> Iterator[Gateway]:
+    with Gateway(tier, broker=broker) as made:
+        yield made
+
+
+@pytest.fixture
+def client(gateway: Gateway) -> Iterator[RawClient]:
+    """In a group that reads the stream."""
+    with RawClient(gateway.port) as made:
         assert made.log_in().subscribe("orders", credit=3, more=GROUP) == Code.OK
         yield made
 
@@ -88,6 +114,10 @@ def turn(client: RawClient) -> tuple[int, bool]:
 def take(client: RawClient, correlation: int, offset: int) -> None:
     body = struct.pack(">IHHQ", correlation, Code.OK, 4, offset)
     client.send(Key.CONSUMER_UPDATE | RESPONSE, body)
+
+
+def store(client: RawClient, offset: int) -> None:
+    client.send(Key.STORE_OFFSET, string("app") + string("orders") + struct.pack(">Q", offset))
 
 
 def first_id(data: bytes) -> int:
@@ -208,3 +238,70 @@ def test_the_broker_gives_turns_though_none_of_its_messages_are_read(
         broker.give(5, active=True)
         take(client, turn(client)[0], 0)
         assert first_id(client.chunk()) == 0
+
+
+def test_nothing_begins_to_be_delivered_to_who_is_hung_up_on(
+    gateway: Gateway, client: RawClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on, locate = threading.Event(), asyncio.Event(), TieredStream.locate
+    delivered: list[int] = []
+
+    async def slowly(stream: TieredStream, spec: OffsetSpec) -> int:
+        begun.set()
+        await goes_on.wait()
+        return await locate(stream, spec)
+
+    async def run(delivery: Delivery) -> None:
+        delivered.append(delivery.position)
+
+    monkeypatch.setattr(TieredStream, "locate", slowly)
+    monkeypatch.setattr(Delivery, "run", run)
+    broker.give(1, active=True)
+    take(client, turn(client)[0], 0)
+    assert begun.wait(60)
+
+    def change() -> None:
+        gateway.site.replace_users(parse_users("guest:another:.*\n"))
+        goes_on.set()
+
+    gateway.loop.call_soon_threadsafe(change)
+    assert client.hung_up()
+    assert broker.left.wait(60)
+    assert delivered == []
+
+
+def test_a_bug_that_ends_a_subscription_is_told_with_its_traceback(
+    gateway: Gateway, client: RawClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[BaseException | None] = []
+
+    def follow(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(TieredStream, "follow", follow)
+    gateway.loop.set_exception_handler(lambda _, each: told.append(each.get("exception")))
+    broker.give(1, active=True)
+    take(client, turn(client)[0], 0)
+    assert client.frame()[0] == Key.METADATA_UPDATE
+    assert broker.left.wait(60)
+    gateway.end()
+    gc.collect()
+    assert [type(each) for each in told] == [ZeroDivisionError]
+
+
+def test_who_stops_waiting_for_subscriptions_to_end_stops_none_of_them(
+    gateway: Gateway, client: RawClient, broker: Broker
+) -> None:
+    """The gateway ends at the very moment at which the client leaves by itself."""
+
+    async def close() -> int:
+        (guest,) = gateway.site.guests
+        assert isinstance(guest, Connection)
+        closing = asyncio.create_task(guest._subscriptions.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait({closing})
+        return gateway.metrics.subscriptions
+
+    assert asyncio.run_coroutine_threadsafe(close(), gateway.loop).result(60) == 0
+    assert broker.left.wait(5)

@@ -109,7 +109,8 @@ class Subscriptions:
             else:
                 position = await seat.stream.locate(request.spec)
             if not self._may_read(seat.stream):
-                await _left(seat)
+                if seat.membership is not None:
+                    await seat.membership.close()
                 raise PermissionDeniedError("the user may not read it any more")
         except ColdstreamError as error:
             self._client.refuse(request, error)
@@ -144,12 +145,12 @@ class Subscriptions:
     async def stop(self, subscription: int) -> None:
         """End a subscription, as the client asks."""
         if (seat := self._seats.get(subscription)) is not None:
-            self._forget(seat)
-            await asyncio.shield(self._site.leave(_left(seat)))
+            await asyncio.shield(self._leave(seat))
 
     async def close(self) -> None:
-        """End all of them."""
-        await asyncio.gather(*map(self.stop, list(self._seats)))
+        """End all of them; who stops waiting for it stops nothing."""
+        if leaving := [self._leave(each) for each in list(self._seats.values())]:
+            await asyncio.wait(leaving)
 
     def cut(self) -> None:
         """Deliver nothing more: the client is hung up on."""
@@ -173,12 +174,8 @@ class Subscriptions:
         site.streams.names.forget()
         stream, those = self._session.lost(subscription)
         for seat in [self._seats[each] for each in those if each in self._seats]:
-            self._forget(seat)
+            self._leave(seat)
             site.metrics.ended += 1
-            for task in seat.tasks:
-                if task is not asyncio.current_task():
-                    task.cancel()  # now: no chunk comes behind what the client is told
-            site.leave(_left(seat))
         gone = isinstance(error, NotFoundError) and error.key is None
         self._client.answer(answers.gone(stream, Code.NO_STREAM if gone else Code.NOT_AVAILABLE))
 
@@ -218,14 +215,15 @@ class Subscriptions:
             if seat.turn is turn and self._is_here(seat):
                 self.end(seat.request.subscription, error)
             return
-        if seat.turn is turn and self._is_here(seat) and seat.delivery is None:
+        # Who may not read it any more, and is still here, is being hung up on.
+        if seat.turn is turn and self._is_here(seat) and self._may_read(seat.stream):
             self._deliver(seat, position)
 
     async def _pause(self, seat: _Seat) -> None:
         if seat.delivery is None or seat.delivering is None:
             return
         seat.delivering.cancel()
-        await asyncio.gather(seat.delivering, return_exceptions=True)
+        await asyncio.wait({seat.delivering})
         seat.credit, seat.delivery, seat.delivering = seat.delivery.credit, None, None
 
     def _deliver(self, seat: _Seat, position: int) -> None:
@@ -256,20 +254,21 @@ class Subscriptions:
     def _may_read(self, stream: TieredStream) -> bool:
         return self._session.may_read(stream.vhost, stream.name)
 
-    def _forget(self, seat: _Seat) -> None:
+    def _leave(self, seat: _Seat) -> asyncio.Task[None]:
+        """Deliver nothing more, now; the group hears it in a task of its own."""
         del self._seats[seat.request.subscription]
         self._site.metrics.subscriptions -= 1
         self._turns = {n: each for n, each in self._turns.items() if each[0] is not seat}
+        for task in seat.tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        return self._site.leave(self._left(seat))
+
+    async def _left(self, seat: _Seat) -> None:
+        if seat.tasks:
+            await asyncio.wait(seat.tasks)  # what a bug raises there, the event loop tells
+        if seat.membership is not None:
+            await seat.membership.close()
 
     def _answer(self, request: Subscribe, code: Code) -> None:
         self._client.answer(answers.response(request.key, request.correlation, code))
-
-
-async def _left(seat: _Seat) -> None:
-    """Nothing of a seat goes on, and its group knows."""
-    tasks = [each for each in seat.tasks if each is not asyncio.current_task()]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    if seat.membership is not None:
-        await seat.membership.close()
