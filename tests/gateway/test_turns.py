@@ -240,6 +240,40 @@ def test_the_broker_gives_turns_though_none_of_its_messages_are_read(
         assert first_id(client.chunk()) == 0
 
 
+def test_what_a_client_has_stored_in_its_turn_is_stored_before_the_next_one_has_its_own(
+    client: RawClient, broker: Broker
+) -> None:
+    broker.give(1, active=True)
+    take(client, turn(client)[0], 50)
+    client.chunk()
+    broker.give(2, active=False)
+    over, _ = turn(client)
+    store(client, 1)
+    take(client, over, 0)
+    broker.give(3, active=True)
+    take(client, turn(client)[0], 50)
+    client.chunk()
+    assert broker.heard == ["taken", "stored", "taken", "taken"]
+
+
+@pytest.mark.parametrize("how", ["it unsubscribes", "it hangs up", "the gateway ends"])
+def test_what_a_client_has_stored_is_stored_before_it_leaves_its_group(
+    gateway: Gateway, client: RawClient, broker: Broker, how: str
+) -> None:
+    broker.give(1, active=True)
+    take(client, turn(client)[0], 50)
+    client.chunk()
+    store(client, 1)
+    if how == "it unsubscribes":
+        client.send(Key.UNSUBSCRIBE, struct.pack(">IB", 9, 1))
+    elif how == "it hangs up":
+        client.socket.close()
+    else:
+        gateway.end()
+    assert broker.left.wait(60)
+    assert broker.heard[:3] == ["taken", "stored", "left"]
+
+
 def test_nothing_begins_to_be_delivered_to_who_is_hung_up_on(
     gateway: Gateway, client: RawClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

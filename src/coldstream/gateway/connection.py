@@ -85,6 +85,7 @@ class Connection:
         self._written_at = self._loop.time()
         self._untaken = 0
         self._stores = Stores(self._store)
+        self._saving: asyncio.Task[None] | None = None  # while the client leaves
         self._cut_short = False
         self._shut = ""  # why the client is hung up on before its next frame
         self._wait: asyncio.Timeout | None = None  # for that
@@ -285,6 +286,13 @@ class Connection:
         """As `Client` says."""
         self._answer(self._refusal(request, error))
 
+    async def settled(self, seconds: float) -> None:
+        """As `Client` says."""
+        if self._saving is None:
+            await self._stores.settled(seconds)
+        else:
+            await asyncio.wait({self._saving}, timeout=seconds)
+
     def _answer(self, data: bytes) -> None:
         self._untaken += len(data)
         self._write([data])
@@ -307,10 +315,10 @@ class Connection:
                 self._write([answers.heartbeat()])
 
     async def _leave(self) -> None:
-        saving = self._site.leave(self._save())
+        self._saving = self._site.leave(self._save())
         try:
             await self._subscriptions.close()
-            await asyncio.shield(saving)
+            await asyncio.shield(self._saving)
         finally:
             await self._outbox.close()
 

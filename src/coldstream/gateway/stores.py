@@ -34,10 +34,10 @@ class Stores:
         if len(self._waiting) > _MOST:
             await self.settled()  # it is stored also where the gateway ends meanwhile
 
-    async def settled(self) -> None:
-        """Wait until all that was sent is stored; who is cancelled here stops nothing."""
+    async def settled(self, seconds: float | None = None) -> None:
+        """Wait until all that was sent is stored, or so long; who is cancelled stops nothing."""
         if self._task is not None:
-            await asyncio.shield(self._task)
+            await asyncio.wait({self._task}, timeout=seconds)
 
     def cancel(self) -> None:
         """Store nothing more."""

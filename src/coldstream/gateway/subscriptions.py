@@ -33,6 +33,8 @@ from coldstream.reader.spec import OffsetSpec
 
 #: Turns that a client has not answered, of all its subscriptions.
 _MOST_TURNS = 1024
+#: How long a turn waits for offsets that its client has stored.
+_STORE_SECONDS = 5.0
 
 
 class Client(Line, Protocol):
@@ -46,6 +48,10 @@ class Client(Line, Protocol):
 
     def refuse(self, request: Request, error: ColdstreamError) -> None:
         """Answer with the code that says why there is nothing else; does not wait."""
+        ...
+
+    async def settled(self, seconds: float) -> None:
+        """Wait until what the client has stored is stored, so long at the most."""
         ...
 
 
@@ -139,6 +145,8 @@ class Subscriptions:
             return
         if turn.active:
             await self._deliver_in_turn(seat, turn, taken.spec or seat.request.spec)
+        else:
+            await self._client.settled(_STORE_SECONDS)  # the next one goes on behind it
         with contextlib.suppress(UnavailableError):  # whoever waits for its turns hears it, too
             seat.membership.take(turn)
 
@@ -268,6 +276,7 @@ class Subscriptions:
         if seat.tasks:
             await asyncio.wait(seat.tasks)  # what a bug raises there, the event loop tells
         if seat.membership is not None:
+            await self._client.settled(_STORE_SECONDS)  # the next one goes on behind it
             await seat.membership.close()
 
     def _answer(self, request: Subscribe, code: Code) -> None:
