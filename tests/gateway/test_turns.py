@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from coldstream.broker.connection import StreamUri
-from coldstream.broker.frames import RESPONSE, Code, Key, properties, string
+from coldstream.broker.frames import RESPONSE, Code, Key, OffsetType, properties, string
 from coldstream.errors import UnavailableError
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.connection import Connection
@@ -237,6 +237,19 @@ def test_the_broker_gives_turns_though_none_of_its_messages_are_read(
         assert client.log_in().subscribe("orders", credit=3, more=GROUP) == Code.OK
         broker.give(5, active=True)
         take(client, turn(client)[0], 0)
+
+
+def test_a_turn_begins_in_history_that_is_younger_than_the_subscription(broker: Broker) -> None:
+    """Who waits for its turn for days has subscribed before there was anything in S3."""
+    tier = Tier()
+    with Gateway(tier, broker=broker) as gateway, RawClient(gateway.port) as client:
+        assert client.log_in().subscribe("orders", credit=3, more=GROUP) == Code.OK
+        tier.add("__orders_1", [CHUNKS], name=QueueName("test", "/", "orders"))
+        gateway.site.streams.names.forget()
+        broker.give(1, active=True)
+        body = struct.pack(">IHH", turn(client)[0], Code.OK, OffsetType.FIRST)
+        client.send(Key.CONSUMER_UPDATE | RESPONSE, body)
+        client.socket.settimeout(5)
         assert first_id(client.chunk()) == 0
 
 

@@ -218,13 +218,16 @@ class Subscriptions:
     async def _deliver_in_turn(self, seat: _Seat, turn: Turn, spec: OffsetSpec) -> None:
         """Deliver, unless the broker gives the turn to somebody else meanwhile, or all ends."""
         try:
-            position = await seat.stream.locate(spec)
+            # Found anew: it may have a history since the subscription began.
+            stream = await self._lookups.readable(seat.request.stream)
+            position = await stream.locate(spec)
         except ColdstreamError as error:
             if seat.turn is turn and self._is_here(seat):
                 self.end(seat.request.subscription, error)
             return
         # Who may not read it any more, and is still here, is being hung up on.
-        if seat.turn is turn and self._is_here(seat) and self._may_read(seat.stream):
+        if seat.turn is turn and self._is_here(seat) and self._may_read(stream):
+            seat.stream = stream
             self._deliver(seat, position)
 
     async def _pause(self, seat: _Seat) -> None:
