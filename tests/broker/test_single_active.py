@@ -235,6 +235,20 @@ def test_without_a_broker_or_on_one_that_knows_none_it_is_refused(node: BrokerNo
             )
 
 
+def test_who_does_not_fit_into_a_group_is_told_so_as_by_the_broker(
+    node: BrokerNode, gateways: tuple[Gateway, Gateway]
+) -> None:
+    """Of the consumers of a name, some say that it is a partition and some do not."""
+    super_stream(node, "sales", 2)
+    group = properties({"name": "app", "single-active-consumer": "true", "super-stream": "sales"})
+    with Turns(gateways[0].port) as first:
+        first.joined("sales-1", group=group)
+        for port in (node.ports.stream, gateways[1].port):
+            with RawClient(port) as client:
+                code = client.log_in().subscribe("sales-1", more=GROUP)
+                assert code == Code.PRECONDITION_FAILED
+
+
 class Worker:
     """A stock client that stores what it has done, and goes on behind what is stored."""
 

@@ -24,6 +24,10 @@ class NoMemberError(UnavailableError):
     """This node has no running member of the stream; another one may."""
 
 
+class UnmetError(UnavailableError):
+    """The broker does not do it as it is asked for."""
+
+
 class LogInError(PermissionDeniedError):
     """The broker does not let the user in, whatever stream is asked for."""
 
@@ -65,6 +69,7 @@ def checked(fields: Fields, who: str, about: str) -> Fields:
     Raises:
         NotFoundError: there is no such stream, virtual host or offset.
         NoMemberError: this node has no member of the stream.
+        UnmetError: a precondition fails.
         LogInError: user or password.
         PermissionDeniedError: rights.
         UnavailableError: any other code.
@@ -83,6 +88,8 @@ def checked(fields: Fields, who: str, about: str) -> Fields:
         raise NotFoundError(message)
     if code == Code.NOT_AVAILABLE:
         raise NoMemberError(message)
+    if code == Code.PRECONDITION_FAILED:
+        raise UnmetError(message)
     raise UnavailableError(message)
 
 

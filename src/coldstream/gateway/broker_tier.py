@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from coldstream.broker.answers import UnmetError
 from coldstream.broker.connection import StreamUri
 from coldstream.broker.frames import Fields, Key, OffsetType, string
 from coldstream.errors import (
@@ -167,12 +168,12 @@ class BrokerTier:
             group: properties of the client's subscription.
 
         Raises:
-            InvalidInputError: the broker knows no such groups.
+            InvalidInputError: the broker knows no such groups, or does not take it into this one.
             UnavailableError, NotFoundError, PermissionDeniedError: there is no place to be had.
         """
         for each in ("name", "super-stream"):
             _check_name(group.get(each, ""), "a consumer, or its super stream,")
-        member, _ = await self._with_its_own(vhost, stream, lambda at: at.join(stream, group))
+        member, _ = await self._with_its_own(vhost, stream, lambda at: _joined(at, stream, group))
         return member
 
     async def store_offset(self, vhost: str, reference: str, stream: str, offset: int) -> None:
@@ -313,6 +314,13 @@ class BrokerTier:
         del self._attempts[place]
         if not done.cancelled():
             done.exception()  # it is no news if nobody waits for it any more
+
+
+async def _joined(at: Upstream, stream: str, group: Mapping[str, str]) -> Membership:
+    try:
+        return await at.join(stream, group)
+    except UnmetError as exc:  # no other member would say anything else
+        raise InvalidInputError(exc.reason) from exc
 
 
 def _check_name(name: str, whose: str) -> None:
