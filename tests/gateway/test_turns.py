@@ -287,7 +287,7 @@ def test_what_a_client_has_stored_is_stored_before_it_leaves_its_group(
     assert broker.heard[:3] == ["taken", "stored", "left"]
 
 
-def test_nothing_begins_to_be_delivered_to_who_is_hung_up_on(
+def test_who_is_hung_up_on_leaves_its_group_at_once_and_nothing_begins_to_be_delivered(
     gateway: Gateway, client: RawClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, goes_on, locate = threading.Event(), asyncio.Event(), TieredStream.locate
@@ -307,13 +307,11 @@ def test_nothing_begins_to_be_delivered_to_who_is_hung_up_on(
     take(client, turn(client)[0], 0)
     assert begun.wait(60)
 
-    def change() -> None:
-        gateway.site.replace_users(parse_users("guest:another:.*\n"))
-        goes_on.set()
-
-    gateway.loop.call_soon_threadsafe(change)
+    others = parse_users("guest:another:.*\n")
+    gateway.loop.call_soon_threadsafe(gateway.site.replace_users, others)
+    assert broker.left.wait(5)
+    gateway.loop.call_soon_threadsafe(goes_on.set)
     assert client.hung_up()
-    assert broker.left.wait(60)
     assert delivered == []
 
 

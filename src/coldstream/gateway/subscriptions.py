@@ -161,10 +161,9 @@ class Subscriptions:
             await asyncio.wait(leaving)
 
     def cut(self) -> None:
-        """Deliver nothing more: the client is hung up on."""
-        for seat in self._seats.values():
-            for task in seat.tasks:
-                task.cancel()
+        """End all of them, now: the client is hung up on."""
+        for seat in list(self._seats.values()):
+            self._leave(seat)
 
     def judge(self) -> None:
         """End those whose streams the user may not read any more."""
@@ -225,8 +224,7 @@ class Subscriptions:
             if seat.turn is turn and self._is_here(seat):
                 self.end(seat.request.subscription, error)
             return
-        # Who may not read it any more, and is still here, is being hung up on.
-        if seat.turn is turn and self._is_here(seat) and self._may_read(stream):
+        if seat.turn is turn and self._is_here(seat):
             seat.stream = stream
             self._deliver(seat, position)
 
