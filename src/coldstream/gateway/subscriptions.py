@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
@@ -217,7 +217,8 @@ class Subscriptions:
     async def _deliver_in_turn(self, seat: _Seat, turn: Turn, spec: OffsetSpec) -> None:
         """Deliver, unless the broker gives the turn to somebody else meanwhile, or all ends."""
         try:
-            # Found anew: it may have a history since the subscription began.
+            # Found anew: it may have a history since the subscription began, and what another turn
+            # has given says nothing of this one, which may begin below.
             stream = await self._lookups.readable(seat.request.stream)
             position = await stream.locate(spec)
         except ColdstreamError as error:
@@ -239,8 +240,7 @@ class Subscriptions:
         request = seat.request
         seat.delivery = Delivery(
             request.subscription,
-            # What one turn has given says nothing of the next, which may begin below.
-            replace(seat.stream),
+            seat.stream,
             position,
             wanted(request.properties),
             self._session.deliver,
