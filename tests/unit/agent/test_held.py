@@ -18,6 +18,8 @@ from coldstream.agent.log import StreamLog
 from coldstream.osiris.index import INDEX_HEADER_SIZE
 from coldstream_devkit.generator import write_stream
 
+from .disturbed import FailingFiles, Faults
+
 STREAM = "__orders_1745252105682952932"
 _END = 2**64 - 1
 
@@ -783,3 +785,30 @@ class Unreadable:
 
     def open(self, directory: Path, name: str) -> AbstractContextManager[LogFile]:
         return DISK.open(directory, name)
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_held_index_that_cannot_be_read_lets_nothing_go_and_ends_no_agent(
+    tmp_path: Path, looks: bool
+) -> None:
+    """A deletion has begun with the newest; the main thread holds while looks hang."""
+    faults = Faults(10**9, 10**9, lambda: OSError(errno.EIO, "bad disk"), breaks=("file.read",))
+    held = Held(FailingFiles(faults), budget=2**30, most=100)
+    log = StreamLog(tmp_path / STREAM, held)
+    write_stream(log.directory, messages=40, chunk_messages=2, segment_bytes=5_000)
+    keep(log)
+    segments = log.segments()
+    for first in segments[-2:]:
+        log.index_path(first).unlink()
+        log.segment_path(first).unlink()
+
+    faults.first = faults.calls
+    if looks:
+        held.keep(log.directory, segments, 0, proved=_END)
+    else:
+        held.keep_new(log.directory, proved=_END)
+    faults.length = 0
+    shutil.rmtree(log.directory)
+
+    assert log.segments() == segments
+    assert held.lacking == 0
