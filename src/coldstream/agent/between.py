@@ -82,9 +82,14 @@ def failing(course: Course, error: ColdstreamError, again_at: float) -> Course:
     return replace(course, state=Draining(course.claim, again_at, course.suspect))
 
 
-def vanished(course: Course) -> Course:
-    """The directory is gone: what is held of it is uploaded at once."""
-    state, course = course.state, replace(course, vanished=True)
+def vanished(course: Course, now: float) -> Course:
+    """The directory is gone: what is held of it is uploaded at once.
+
+    Args:
+        course: of the stream.
+        now: monotonic seconds.
+    """
+    state, course = course.state, replace(course, vanished_at=now)
     if isinstance(state, Waiting | Draining | Blocked):
         return replace(course, state=replace(state, until=NEVER))
     return course

@@ -15,7 +15,7 @@ from coldstream.agent import between, division, due
 from coldstream.agent import step as steps
 from coldstream.agent.committed import CommittedOffsets
 from coldstream.agent.effects import Begun, Effect, Event, Failed, Hold, Seen
-from coldstream.agent.faults import explained
+from coldstream.agent.faults import DamagedFileError, DeletedStreamError, explained
 from coldstream.agent.held import Held
 from coldstream.agent.lanes import Lanes
 from coldstream.agent.log import StreamLog
@@ -28,13 +28,27 @@ from coldstream.agent.standstill import StandstillWatch
 from coldstream.agent.state import Course, Gone
 from coldstream.agent.upload import Job, Uploaded
 from coldstream.agent.watermarks import WatermarkWatch
-from coldstream.errors import ColdstreamError, UnavailableError
+from coldstream.errors import (
+    ColdstreamError,
+    CorruptDataError,
+    DivergedError,
+    ForeignBucketError,
+    LostRangeError,
+)
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.plans.cut import Slice
 from coldstream.ports import ClaimFunction, CommitRequests
 from coldstream.remote.context import Context
 
 _END = 2**64 - 1
+#: What no waiting mends, once a stream is deleted: a refusal of the store may end, too.
+_LASTING = (
+    DamagedFileError,
+    DeletedStreamError,
+    DivergedError,
+    ForeignBucketError,
+    LostRangeError,
+)
 
 
 @dataclass(slots=True)
@@ -275,15 +289,16 @@ class StreamFollower:
 
     # --- the end of a stream ---
 
-    def vanish(self, at_ms: int) -> None:
+    def vanish(self, now: float, at_ms: int) -> None:
         """The directory is gone: what is held of it is uploaded at once.
 
         Args:
-            at_ms: when that was seen, ms since the Unix epoch.
+            now: monotonic seconds.
+            at_ms: the same by the wall clock, ms since the Unix epoch.
         """
         if self.progress.gone is None:
             self.progress.gone = GoneStream(at_ms)
-            self.course = between.vanished(self.course)
+            self.course = between.vanished(self.course, now)
 
     def over(self) -> bool:
         """Whether the directory is gone, and nothing more of it can be uploaded; says so then."""
@@ -294,9 +309,13 @@ class StreamFollower:
             all_there = self.log.chunks_near(_END, committed=_END)
             limit = course.limit(self.committed.limit(self.log.stream))
             proved = self.log.chunks_near(_END, committed=limit)
-        except (ColdstreamError, OSError):
-            all_there = proved = []  # nothing is held, or what is held is damaged
-        lasting = error is not None and not isinstance(error, UnavailableError)
+        except CorruptDataError:
+            all_there = proved = []  # what is held is damaged
+        except Exception:  # too many files are open, for one: a later look can tell
+            if self.held is not None and self.held.holds(self.log.directory):
+                return False
+            all_there = proved = []
+        lasting = isinstance(error, _LASTING)
         behind = bool(proved) and course.next_offset < proved[-1].next_offset
         if behind and self.settings.upload_tail and not lasting:
             return False

@@ -16,7 +16,7 @@ from itertools import chain
 from coldstream.agent.commits import Commits
 from coldstream.agent.faults import LostLocallyError
 from coldstream.agent.log import StreamLog
-from coldstream.agent.members import LastCopy, Members, check_alone, check_lost
+from coldstream.agent.members import LastCopy, Members, OfDeleted, check_alone, check_lost
 from coldstream.agent.progress import Notices
 from coldstream.errors import UnavailableError
 from coldstream.remote.context import Context
@@ -55,6 +55,10 @@ class Gaps:
         pause: sleeps after a lost commit.
         holes: ranges [first, next) that were declared lost, oldest first.
         notices: what there is to tell of each.
+
+    Attributes:
+        deleted: whether the directory has been gone for so long that a broker which does not know
+            the stream has deleted it.
     """
 
     context: Context
@@ -64,6 +68,7 @@ class Gaps:
     pause: Callable[[int], None]
     holes: list[tuple[int, int]] = field(default_factory=list)
     notices: Notices = field(default_factory=Notices)
+    deleted: bool = False
     _meant: tuple[int, int] | None = None  # a hole whose PUT has not been answered
 
     def bridge(self, epoch: int, begin: int, *, committed: int, to_log: bool) -> Bridged:
@@ -91,7 +96,7 @@ class Gaps:
             there = Bridged(report.next_offset, report.root.epoch, report.next_offset)
             if gap is None or gap.epoch != epoch or not (gap.fragment_follows or to_log):
                 return there
-            check_lost(self.members, self.log.stream, gap, local_first=begin)
+            check_lost(self._asked, self.log.stream, gap, local_first=begin)
             self._check_own(gap, begin)
             if not gap.fragment_follows:
                 self._check_begin(gap, committed)
@@ -134,7 +139,11 @@ class Gaps:
         Raises:
             LostRangeError: one can, or may.
         """
-        check_alone(self.members, self.log.stream, begin=begin, end=end)
+        check_alone(self._asked, self.log.stream, begin=begin, end=end)
+
+    @property
+    def _asked(self) -> Members | None:
+        return OfDeleted(self.members) if self.deleted and self.members else self.members
 
     def _check_own(self, gap: ChainGap, begin: int) -> None:
         """This log still begins where it did: it may follow a writer with a longer one by now."""

@@ -251,6 +251,11 @@ class Held:
             at = removed.anchor(files)
             return 0 if at is None else files[index_name(at)].proved
 
+    def holds(self, directory: Path) -> bool:
+        """Whether anything is held of a stream."""
+        with self._lock:
+            return bool(self._held.get(directory.name, _Of()).files)
+
     def any_removed(self, directory: Path) -> bool:
         """Whether anything is held of a stream that the broker had removed at the last look."""
         with self._lock:
@@ -372,9 +377,10 @@ class Held:
 
     def _bound(self, held: _Of, there: Collection[str]) -> None:
         """See what the broker has removed of a stream; let files go while all are too much."""
-        self._unlinked -= held.unlinked
         gone = sorted(name for name in held.files if name not in there)
-        held.removed = {name: held.files[name].file.size() for name in gone}
+        removed = {name: held.files[name].file.size() for name in gone}
+        self._unlinked -= held.unlinked
+        held.removed = removed
         self._unlinked += held.unlinked
         while self._unlinked > self._budget:
             most = max(self._held.values(), key=lambda each: each.unlinked)

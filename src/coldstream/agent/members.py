@@ -16,11 +16,17 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.usecases.holes import ChainGap
 
 _NAMED = 3
+#: A queue that its broker does not know, for so long after its directory was gone, is deleted.
+DELETED_SECONDS = 300.0
 _LET = "run the agent of the member that has the older log; this one goes on by itself then"
 _SEARCH = (
     "look on the other nodes for the older log and run the agent of one that has it; if none has,"
     " run this one with --last-copy; then raise the stream's local retention"
 )
+
+
+class NoStreamError(UnavailableError):
+    """The broker knows no such stream: it was deleted, or the broker boots yet."""
 
 
 class Members(Protocol):
@@ -38,6 +44,7 @@ class Members(Protocol):
         Raises:
             UnavailableError: a member does not answer. Then nothing is declared lost and nothing is
                 cut off, and the agent asks again later.
+            NoStreamError: the broker knows no such stream.
         """
         ...
 
@@ -61,10 +68,37 @@ class MembersOf:
         name = self._names.get(stream)
         if name is None:
             raise UnavailableError("nobody knows which queue this directory is", stream=stream)
+        made = _made_ns(stream)
+        if any(_made_ns(each) > made and self._names.get(each) == name for each in self._names):
+            raise NoStreamError("its queue was deleted and declared again", stream=stream)
         try:
             return self._ask(name.vhost, name.queue)
         except NotFoundError as exc:
-            raise UnavailableError(exc.reason, stream=stream) from exc  # perhaps it boots yet
+            raise NoStreamError(exc.reason, stream=stream) from exc
+
+
+class OfDeleted:
+    """The members of a stream whose directory has been gone for long.
+
+    Args:
+        members: that are asked; where they do not exist any more, nobody has anything.
+    """
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+
+    def earliest(self, stream: str) -> int | None:
+        """As `Members` says."""
+        try:
+            return self._members.earliest(stream)
+        except NoStreamError:
+            return None
+
+
+def _made_ns(stream: str) -> int:
+    """When a broker made a directory, as its name says; 0 if it does not."""
+    end = stream.rpartition("_")[2]
+    return int(end) if end.isascii() and end.isdecimal() else 0
 
 
 class LastCopy:

@@ -39,7 +39,7 @@ from coldstream.agent.gaps import Gaps
 from coldstream.agent.held import Held
 from coldstream.agent.lanes import Lanes
 from coldstream.agent.log import StreamLog
-from coldstream.agent.members import LastCopy, Members
+from coldstream.agent.members import DELETED_SECONDS, LastCopy, Members
 from coldstream.agent.opening import open_stream
 from coldstream.agent.progress import Notices, of_take_over
 from coldstream.agent.settings import AgentSettings
@@ -123,6 +123,8 @@ class Performer:
         Raises:
             ColdstreamError, OSError: it cannot be done.
         """
+        gone_at = course.vanished_at
+        self._gaps.deleted = gone_at is not None and seen.now - gone_at >= DELETED_SECONDS
         match effect:
             case Cut():
                 yield from self._cut(effect, course, seen, jobs)
@@ -160,7 +162,7 @@ class Performer:
         segments, cutter = self.log.segments(), self.cutter
         if not segments:
             return
-        begin, held = segments[0], None if course.vanished else self.held
+        begin, held = segments[0], self.held
         if held is not None:
             begin = held.begin(self.log.directory, segments, cutter.position)
         if begin > cutter.position:

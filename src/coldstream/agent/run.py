@@ -282,7 +282,7 @@ class Agent:
             if there:
                 self._drop(stream)  # it is to be left alone from now on
             else:
-                follower.vanish(self.host.now_ms())
+                follower.vanish(now, self.host.now_ms())
                 self._turns.wake(stream, now)
 
     def _is_there(self, stream: str) -> bool:

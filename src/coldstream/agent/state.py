@@ -134,7 +134,7 @@ class Course:
         flying: first offsets of slices that are being uploaded.
         error: why it stands still; None while it does not.
         end: with `once`: what is committed above came after the start; None for no end.
-        vanished: whether its directory is gone.
+        vanished_at: when its directory was seen to be gone; None while it is there.
         gave_up: with `once`: the manifest could not be watched after a fault.
         pending_from: where the manifest ended when fragments were seen that wait above.
         watched_at: last look at the manifest.
@@ -152,13 +152,18 @@ class Course:
     flying: tuple[int, ...] = ()
     error: ColdstreamError | None = None
     end: int | None = None
-    vanished: bool = False
+    vanished_at: float | None = None
     gave_up: bool = False
     pending_from: int | None = None
     watched_at: float = NEVER
     moved_at: float = 0.0
     reclaimed_at: float = NEVER
     turn: Turn = field(default_factory=Turn)
+
+    @property
+    def vanished(self) -> bool:
+        """Whether its directory is gone."""
+        return self.vanished_at is not None
 
     @property
     def claim(self) -> OwnClaim:

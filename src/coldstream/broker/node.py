@@ -64,16 +64,16 @@ class Node:
             UnavailableError: a member cannot be asked, or the number of members is unknown.
             As `Connection.members` and `Management.members`.
         """
-        if self.management is None:
-            raise UnavailableError(
-                f"the members of {queue!r} are not all known, the stream port leaves out those that"
-                " do not run: give --management-uri, or --last-copy if this node has the only copy"
-            )
         connection = self._connection(vhost)
         try:
             found = connection.members(queue)
         finally:
             self._drop_if_broken(vhost, connection)
+        if self.management is None:
+            raise UnavailableError(
+                f"the members of {queue!r} are not all known, the stream port leaves out those that"
+                " do not run: give --management-uri, or --last-copy if this node has the only copy"
+            )
         count = len(self.management.members(vhost, queue))
         if len(set(found)) < count:
             raise UnavailableError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from dataclasses import replace
 from typing import Any
@@ -11,14 +13,23 @@ import pytest
 from coldstream.agent.committed import Known
 from coldstream.agent.gate import Gate
 from coldstream.agent.log import StreamLog
+from coldstream.agent.members import MembersOf
 from coldstream.agent.progress import Progress
-from coldstream.errors import NotFoundError, UnavailableError
+from coldstream.errors import (
+    InvalidInputError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
+from coldstream.manifest.catalog import QueueName
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site
-from .disturbed import Faults, Run
+from .disturbed import FailingFiles, Faults, Run
 from .machine import EPOCH_MS, Machine
 from .test_gate import ORDERS, Scripted
+from .test_holes import tree
 
 STREAM = "__orders_1745252105682952932"
 
@@ -184,3 +195,127 @@ def test_a_broker_whose_clock_is_a_day_behind_makes_no_flood_of_small_fragments(
     assert row.error is None
     assert 2 <= row.fragments <= 5
     assert row.next_offset > 60
+
+
+def deleted_with_a_gap(site: Site, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Run:
+    """Uploads hang, and more segments come than may be held of one stream; then it is deleted."""
+    monkeypatch.setattr("coldstream.agent.held._OF_ONE_STREAM", 4)
+    directory, machine = site.data_dir / STREAM, Machine()
+    write_stream(directory, messages=20, chunk_messages=10)
+    settings = {"poll_seconds": 1, "rescan_seconds": 5.0, **settings}
+    run = Deleted(site, machine=machine, most_looks=900, settings=settings)
+
+    def grow() -> None:
+        machine.held = True
+        more = {"messages": 200, "chunk_messages": 10, "segment_bytes": 10_000}
+        write_stream(directory, start_offset=20, **more)
+
+    def retire() -> None:
+        for path in sorted(directory.glob("*.segment"))[:-2]:
+            path.with_suffix(".index").unlink()
+            path.unlink()
+
+    run.happens = {
+        20: grow,
+        60: retire,
+        70: lambda: shutil.rmtree(directory),
+        100: lambda: setattr(machine, "held", False),
+    }
+    return run
+
+
+def test_behind_a_gap_amid_what_is_held_of_a_deleted_stream_the_rest_is_uploaded(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gap is a hole, and no damage."""
+    (row,) = deleted_with_a_gap(site, monkeypatch, last_copy=True).go()
+
+    assert row.error is None
+    assert row.holes == [(50, 210)]
+    assert tree(site) == [(0, 50, "FRAGMENT"), (50, 210, "HOLE"), (210, 220, "FRAGMENT")]
+    assert "which is all that its files had" in row.notices[-1]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_deleted_stream_with_a_gap_waits_for_no_member_that_is_gone_as_well(
+    site: Site, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    """What is held of it is nowhere else, and would end with the agent. Its queue may be declared
+    again: the members of that one have nothing of it.
+    """
+    run = deleted_with_a_gap(site, monkeypatch)
+    queues, asked = {STREAM: QueueName("", "/", "orders")}, []
+
+    def ask(vhost: str, queue: str) -> int | None:
+        asked.append(run.machine.now)
+        if again:
+            raise UnavailableError("a new stream has no message yet")
+        raise NotFoundError("no stream")
+
+    if again:
+        run.happens[90] = lambda: queues.update({"__orders_1745252999999999999": queues[STREAM]})
+    run.agent.members = MembersOf(ask, queues)
+    (row,) = run.go()
+
+    assert row.error is None
+    assert row.holes == [(50, 210)]
+    assert site.catalog.items[STREAM].next_offset == 220
+    assert run.machine.now > 69 + 300, "at first the broker may boot"
+    assert "which is all that its files had" in row.notices[-1]
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO, errno.ENOENT])
+def test_of_a_deleted_stream_nothing_is_let_go_because_a_file_cannot_be_read_for_a_moment(
+    site: Site, code: int
+) -> None:
+    """DynamoDB does not answer, so nothing of it is under way. ENOENT: what takes more of the disk
+    than it may is let go between a look at names and one at a file.
+    """
+    write_stream(site.data_dir / STREAM, messages=60, chunk_messages=10)
+    local = site.local_chunks(STREAM)
+    down = Faults(1, 10**9, lambda: UnavailableError("DynamoDB does not answer"))
+    disk = Faults(10**9, 8, lambda: OSError(code, os.strerror(code)), breaks=("files",))
+    run = deleted(site, 20, faults=down, breaks=("catalog",))
+    run.agent.held._files = FailingFiles(disk)
+    run.happens[30] = lambda: setattr(disk, "first", disk.calls + 1)
+    run.happens[60] = lambda: setattr(down, "length", 0)
+    (row,) = run.go()
+
+    assert disk.calls > disk.first + disk.length
+    assert site.remote_chunks(STREAM) == local
+    assert row.gone is not None
+    assert row.gone.end == 60
+
+
+@pytest.mark.parametrize(
+    "kind", [PermissionDeniedError, UnknownOutcomeError, InvalidInputError, MemoryError]
+)
+def test_of_a_deleted_stream_nothing_is_let_go_because_the_store_refuses_for_a_moment(
+    site: Site, kind: type[Exception]
+) -> None:
+    """Credentials have run out, or memory has; what is held is nowhere else."""
+    write_stream(site.data_dir / STREAM, messages=60, chunk_messages=10)
+    local = site.local_chunks(STREAM)
+    down = Faults(1, 10**9, lambda: kind("for a moment"))
+    run = deleted(site, 20, faults=down, breaks=("catalog",))
+    run.happens[60] = lambda: setattr(down, "length", 0)
+    (row,) = run.go()
+
+    assert site.remote_chunks(STREAM) == local
+    assert row.error is None
+
+
+def test_a_stream_that_is_there_waits_though_its_broker_does_not_know_it(site: Site) -> None:
+    """It boots yet."""
+    write_stream(site.data_dir / STREAM, messages=30, chunk_messages=10, start_offset=10)
+    run = Run(site, most_looks=900, settings={"poll_seconds": 1})
+
+    def ask(vhost: str, queue: str) -> int | None:
+        raise NotFoundError("no stream")
+
+    run.agent.members = MembersOf(ask, {STREAM: QueueName("", "/", "orders")})
+    run.done = lambda rows: False  # type: ignore[method-assign]
+    (row,) = run.go()
+
+    assert "no stream" in str(row.error)
+    assert not any(key.endswith(".hole") for key in site.store.objects)

@@ -171,7 +171,7 @@ def test_what_waits_above_is_taken_by_a_claim_once_what_is_missing_is_there() ->
 
 
 def test_of_a_stream_that_is_gone_the_tail_is_cut_only_where_the_rules_say_so() -> None:
-    gone = vanished(replace(UNDER_WAY, flying=()))
+    gone = vanished(replace(UNDER_WAY, flying=()), 100.0)
     keep = replace(SETTINGS, upload_tail=False)
 
     assert Cut(CLAIM, 1000, 3, hurry=True) in step(gone, seen(), Begun())[1]
@@ -392,7 +392,7 @@ def test_one_run_and_a_stream_that_is_gone_are_everybodys_work() -> None:
     once = replace(SETTINGS, once=True)
 
     assert kinds(step(Course(), seen(writer=False, settings=once), Begun())[1]) == [OpenStream]
-    assert kinds(step(vanished(Course()), seen(writer=False), Begun())[1]) == [OpenStream]
+    assert kinds(step(vanished(Course(), 100.0), seen(writer=False), Begun())[1]) == [OpenStream]
 
 
 # --- when it is looked at, and when it is done ---
@@ -425,7 +425,7 @@ LEVEL = replace(UNDER_WAY, next_offset=80, flying=(), watched_at=100.0)
         (replace(LEVEL, state=Draining(CLAIM, 150.0)), replace(NOTHING, more=True), 150.0),
         (Course(Waiting(unproved=True)), replace(NOTHING, ask_at=115.0), 110.0),
         (Course(Waiting(unproved=True), watched_at=0.0), replace(NOTHING, ask_at=115.0), 115.0),
-        (vanished(LEVEL), NOTHING, 110.0),
+        (vanished(LEVEL, 100.0), NOTHING, 110.0),
     ],
 )
 def test_a_stream_is_looked_at_when_there_is_a_reason(
@@ -575,7 +575,7 @@ def test_whatever_comes_nothing_is_cut_or_claimed_out_of_turn(data: st.DataObjec
             case "back":
                 play.come_back()
             case "gone" if data.draw(st.integers(0, 9)) == 0:
-                play.course = vanished(play.course)
+                play.course = vanished(play.course, play.now)
     assert set(play.course.flying) == play.flying
 
 
