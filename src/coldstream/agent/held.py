@@ -45,6 +45,7 @@ class _Of:
         seen: the directory, and what was committed, when all that had come was held without a
             look; None if it never was.
         since: the first segment that is to be held; None if nobody has said.
+        doubted: for which epoch it was doubted last; 0 for none, or one that nobody knows.
     """
 
     files: dict[str, Handle] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class _Of:
     lacking: int = 0
     seen: object = None
     since: int | None = None
+    doubted: int = 0
 
     @property
     def unlinked(self) -> int:
@@ -267,13 +269,22 @@ class Held:
             held = self._held.get(directory.name, _Of())
             self._drop(held, [name for name in held.files if first_of(name) < below])
 
-    def doubt(self, directory: Path) -> None:
+    def doubt(self, directory: Path, *, epoch: int = 0) -> None:
         """Take nothing of a stream for committed because it was once: an epoch may have begun.
 
-        What of it is followed by its own epoch counts on.
+        What of it is followed by its own epoch counts on. So does what was proved since it was
+        doubted for the same epoch: that has one writer, whose log only grows.
+
+        Args:
+            directory: of the stream.
+            epoch: of the last chunk that is proved to be committed; 0 if unknown.
         """
         with self._lock:
-            for handle in self._held.get(directory.name, _Of()).files.values():
+            held = self._held.setdefault(directory.name, _Of())
+            if epoch and held.doubted == epoch:
+                return
+            held.doubted = epoch
+            for handle in held.files.values():
                 handle.proved = 0
 
     def gone(self, directory: Path) -> None:

@@ -196,7 +196,7 @@ class Performer:
             # What a new epoch has cut off must not be taken for what retention has removed; but
             # what that removed while the remote tier did not answer is nowhere else.
             if limit:  # else nothing is claimed
-                self.held.doubt(self.log.directory)
+                self.held.doubt(self.log.directory, epoch=seen.epoch)
             self._hold(course)
             self._show_gap(self.held, course)
         opened = open_stream(

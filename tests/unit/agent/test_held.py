@@ -111,6 +111,23 @@ def test_at_a_new_claim_that_it_was_committed_counts_no_more_but_that_its_epoch_
     assert log.segments() == ([*before, end] if counts else [end])
 
 
+def test_what_was_proved_since_the_first_claim_of_an_epoch_counts_at_every_later_one_of_it(
+    log: StreamLog,
+) -> None:
+    """The store refuses, so it is claimed again and again; an epoch has one writer."""
+    before, end, held = log.segments(), log.end(), keep(log)
+    held.doubt(log.directory, epoch=2)
+    keep(log, proved=end)
+    shutil.rmtree(log.directory)
+    write_stream(log.directory, messages=40, chunk_messages=2, start_offset=end, epochs=((2, 0),))
+
+    held.doubt(log.directory, epoch=2)
+    assert log.segments() == [*before, end]
+
+    held.doubt(log.directory, epoch=3)
+    assert log.segments() == [end]
+
+
 def test_nothing_counts_of_a_file_that_reaches_above_where_a_member_made_anew_begins(
     tmp_path: Path,
 ) -> None:

@@ -172,6 +172,8 @@ class Owner:
     held: Held
     limit: int = 0
     durable: int = 0
+    epoch: int = 0  # of the chunk that proved the limit
+    doubted: int = 0
     sure: dict[int, tuple[int, int]] = field(default_factory=dict)  # segment: its end, proved
 
     @property
@@ -186,6 +188,8 @@ class Owner:
         """A look begins so, and may hang then."""
         if not self.broker.deposed:
             self.limit = max(self.limit, min(self.broker.committed_end, self.broker.end))
+            below = [each for each in self.broker.committed if each[0] < self.limit]
+            self.epoch = below[-1][1] if below else 0
 
     def hold(self) -> None:
         self.held.keep(self.log.directory, self.log.segments(), self.durable, proved=self.limit)
@@ -212,8 +216,10 @@ class Owner:
         self.sure = {first: sure for first, sure in self.sure.items() if first in expected}
 
     def claim(self) -> None:
-        self.sure = {}
-        self.held.doubt(self.log.directory)
+        if not self.epoch or self.epoch != self.doubted:
+            self.sure = {}
+        self.doubted = self.epoch
+        self.held.doubt(self.log.directory, epoch=self.epoch)
         self.look()
 
     def lose(self, back: int, size: int) -> None:
