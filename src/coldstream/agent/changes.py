@@ -16,6 +16,8 @@ from coldstream.osiris.segment import index_name
 
 #: A stream that has not changed for so long is looked at in every n-th pass only.
 _IDLE_SECONDS, _IDLE_PASSES = 60.0, 3
+#: A directory without a segment is no member that is made anew just now, after so long.
+_BARE_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -70,6 +72,14 @@ class Changes:
                 known.moved_at = now
                 yield stream
 
+    def bare(self, now: float) -> set[str]:
+        """Streams whose directory has had no segment for long: it may have stayed behind empty."""
+        return {
+            stream
+            for stream, known in self._known.items()
+            if not known.newest and known.stamp and now - known.moved_at > _BARE_SECONDS
+        }
+
     def forget(self, stream: str) -> None:
         """A directory is gone."""
         self._known.pop(stream, None)
@@ -91,5 +101,5 @@ class Changes:
                 return True
             return (before.directory, before.file) != (there.directory, file)
         except Exception:  # whatever it is, the look at the stream says it
-            known.stamp = None
+            known.newest, known.stamp = "", None
             return True

@@ -32,6 +32,7 @@ from coldstream.errors import (
     ColdstreamError,
     CorruptDataError,
     DivergedError,
+    FencedError,
     ForeignBucketError,
     LostRangeError,
 )
@@ -46,6 +47,7 @@ _LASTING = (
     DamagedFileError,
     DeletedStreamError,
     DivergedError,
+    FencedError,
     ForeignBucketError,
     LostRangeError,
 )

@@ -243,7 +243,8 @@ class Agent:
 
     def _discover(self, now: float) -> None:
         try:
-            found = self.host.scan(self.data_dir, self._followers)
+            bare = self._changes.bare(now)
+            found = self.host.scan(self.data_dir, self._followers.keys() - bare)
         except OSError as exc:
             trouble = unreadable(self.data_dir, exc)
             if self.settings.once or not self._seen:
@@ -263,18 +264,21 @@ class Agent:
                 self._followers[stream] = self._follower(stream)
                 self._turns.begin(stream)
         if not self.settings.once:
-            self._part_with(self._followers.keys() - set(found.streams), now)
+            self._part_with(self._followers.keys() - set(found.streams), set(found.bare), now)
         if self.settings.once and not self._followers:
             raise InvalidInputError(nothing_found(self.data_dir), key=str(self.data_dir))
         self._warn(found.bare)
 
-    def _part_with(self, vanished: Collection[str], now: float) -> None:
-        """Their directories are gone: what is held of them is uploaded, and then they are told."""
+    def _part_with(self, vanished: Collection[str], bare: Collection[str], now: float) -> None:
+        """Their directories are gone: what is held of them is uploaded, and then they are told.
+
+        So where a directory stays behind without a file, or with what is none of the broker's.
+        """
         for stream in vanished:
             follower, busy = self._followers[stream], stream in self._turns.busy
             if follower.progress.gone is not None:
                 continue
-            there = self._is_there(stream)
+            there = stream not in bare and self._is_there(stream)
             if not there:
                 self._held.gone(self.data_dir / stream)
             if busy:

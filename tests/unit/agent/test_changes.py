@@ -57,6 +57,21 @@ def test_a_segment_that_comes_within_a_tick_of_the_directorys_clock_is_seen(data
     assert list(changes.look([STREAM], 2.0)) == [STREAM]
 
 
+def test_a_stream_whose_newest_segment_is_cut_off_is_told_once(data_dir: Path) -> None:
+    changes, directory = Changes(data_dir, DISK), data_dir / STREAM
+    append_chunks(directory, [chunk(30)], roll=True)
+    list(changes.look([STREAM], 0.0))
+    newest = StreamLog(directory).segments()[-1]
+
+    StreamLog(directory).index_path(newest).unlink()
+    StreamLog(directory).segment_path(newest).unlink()
+    aged(directory, 2)
+
+    assert list(changes.look([STREAM], 1.0)) == [STREAM]
+    list(changes.look([STREAM], 2.0))
+    assert list(changes.look([STREAM], 3.0)) == []
+
+
 def test_a_directory_that_cannot_be_looked_at_is_told(data_dir: Path) -> None:
     assert list(Changes(data_dir, DISK).look(["__gone_1"], 0.0)) == ["__gone_1"]
 

@@ -158,6 +158,37 @@ def test_a_claim_that_is_tried_while_a_deletion_goes_on_forgets_nothing_that_was
     assert (row.gone.end, row.gone.proved) == (60, 60)
 
 
+def test_a_claim_that_is_tried_again_in_its_epoch_takes_what_older_epochs_wrote_for_committed(
+    site: Site,
+) -> None:
+    """A deletion takes the oldest first, and an epoch begins exactly with a segment."""
+    directory = site.data_dir / STREAM
+    write_stream(directory, messages=60, chunk_messages=5, segment_bytes=1500, epochs=((1, 0),))
+    more = {"messages": 30, "chunk_messages": 5, "segment_bytes": 1500}
+    write_stream(directory, start_offset=60, epochs=((2, 60),), **more)
+    local, log, broker = site.local_chunks(STREAM), StreamLog(directory), Scripted()
+    broker.headers[ORDERS] = log.header_at(85)
+    down = Faults(1, 10**9, lambda: UnavailableError("S3 does not answer"))
+    gate, machine = Gate(site.data_dir, broker), Machine()
+    gate.clock = machine.monotonic
+    run = Deleted(
+        site, down, machine=machine, most_looks=900, committed=gate, breaks=("store",),
+        settings={"poll_seconds": 1, "rescan_seconds": 1},
+    )  # fmt: skip
+
+    def deleted() -> None:
+        broker.headers[ORDERS] = NotFoundError("no stream")
+
+    paths = sorted(directory.iterdir())
+    run.happens = {40: deleted, 260: directory.rmdir, 300: lambda: setattr(down, "length", 0)}
+    run.happens |= {45 + 5 * number: path.unlink for number, path in enumerate(paths)}
+    (row,) = run.go()
+
+    assert site.remote_chunks(STREAM) == local
+    assert row.gone is not None
+    assert (row.gone.end, row.gone.proved) == (90, 90)
+
+
 def test_where_the_rules_say_so_a_deleted_streams_tail_is_not_uploaded_and_told(
     site: Site,
 ) -> None:
@@ -195,6 +226,42 @@ def test_a_broker_whose_clock_is_a_day_behind_makes_no_flood_of_small_fragments(
     assert row.error is None
     assert 2 <= row.fragments <= 5
     assert row.next_offset > 60
+
+
+def test_a_stream_whose_directory_stays_behind_empty_is_gone_and_comes_back_as_another(
+    site: Site,
+) -> None:
+    """The broker was killed between the last file and the directory, or something strange is in it,
+    which the broker does not remove.
+    """
+    directory = site.data_dir / STREAM
+    write_stream(directory, messages=30, chunk_messages=10)
+    (directory / "strange").mkdir()
+    local, told = site.local_chunks(STREAM), []
+    run = Run(site, most_looks=400, settings={"poll_seconds": 1, "flush_ms": 10**12})
+    report, run.done = run.agent.report, lambda rows: False  # type: ignore[method-assign]
+
+    def noted(rows: list[Progress]) -> None:
+        told.append((rows[0].gone, list(run.agent._followers), run.agent.held.unlinked_bytes))
+        report(rows)
+
+    def empty() -> None:
+        for path in directory.glob("0*"):
+            path.unlink()
+
+    run.agent.report = noted
+    run.happens = {
+        20: empty,
+        200: lambda: write_stream(directory, messages=10, chunk_messages=10, start_offset=30),
+    }
+    (row,) = run.go()
+
+    gone, followed, unlinked = told[150]
+    assert gone is not None
+    assert gone.end == 30
+    assert (followed, unlinked) == ([], 0)
+    assert row.gone is None
+    assert site.remote_chunks(STREAM).startswith(local)
 
 
 def deleted_with_a_gap(site: Site, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Run:
