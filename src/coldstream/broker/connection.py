@@ -321,10 +321,11 @@ class Connection:
 
     def _read(self, size: int, *, first: bool = False) -> bytes:
         """Exactly `size` bytes; `first`: of a frame that may not have begun."""
-        data = bytearray()
+        data, end = bytearray(), time.monotonic() + self._seconds
         while len(data) < size:
             idle = first and not data
-            wait = self._deadline - time.monotonic() if idle else self._seconds
+            # Not as long for every byte: they may come one by one, and others wait to ask.
+            wait = (self._deadline if idle else end) - time.monotonic()
             try:
                 if wait <= 0:
                     raise TimeoutError
@@ -339,6 +340,8 @@ class Connection:
                 raise self._gone(words) from exc
             if not block:
                 raise self._gone("hung up")
+            if idle:
+                end = time.monotonic() + self._seconds
             data += block
         return bytes(data)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,16 @@ from hypothesis import strategies as st
 
 from coldstream.broker.answers import NoMemberError
 from coldstream.broker.connection import Connection, StreamUri
-from coldstream.broker.frames import Code, Fields, Key, OffsetType, frame, string, subscribe
+from coldstream.broker.frames import (
+    RESPONSE,
+    Code,
+    Fields,
+    Key,
+    OffsetType,
+    frame,
+    string,
+    subscribe,
+)
 from coldstream.broker.tls import Tls
 from coldstream.errors import (
     ColdstreamError,
@@ -209,6 +219,36 @@ def test_a_peer_that_is_no_broker_breaks_the_connection_and_nothing_else(
         connection.header("orders", OffsetType.LAST)
 
     assert connection.broken
+
+
+class _Drip(list[bytes]):
+    """They come one by one."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        for each in super().__iter__():
+            time.sleep(0.1)
+            yield each
+
+
+def test_an_answer_of_which_a_byte_comes_now_and_then_has_a_deadline_all_the_same(
+    connect: Callable[[Answer], Connection],
+) -> None:
+    """All streams wait for it, and so does whoever ends the agent."""
+    odd = struct.pack(">IHH", 400, Key.SUBSCRIBE | RESPONSE, 1) + bytes(100)
+
+    def speaks(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SUBSCRIBE:
+            return _Drip(odd[at : at + 1] for at in range(len(odd)))
+        return logging_in(key, body)
+
+    connection = connect(speaks)
+    connection._seconds = 0.5
+
+    began = time.monotonic()
+    with pytest.raises(UnavailableError, match="stops in a frame"):
+        connection.header("orders", OffsetType.LAST)
+
+    assert time.monotonic() - began < 8
 
 
 def test_nobody_at_the_port_is_unavailable() -> None:
