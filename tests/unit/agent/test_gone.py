@@ -354,6 +354,28 @@ def test_of_a_deleted_stream_nothing_is_let_go_because_a_file_cannot_be_read_for
     assert row.gone.end == 60
 
 
+def test_of_a_deleted_stream_nothing_is_let_go_because_the_budget_takes_a_file_just_now(
+    site: Site,
+) -> None:
+    """Between a look at the names that are held and one into a file."""
+    write_stream(site.data_dir / STREAM, messages=60, chunk_messages=10)
+    local = site.local_chunks(STREAM)
+    down = Faults(1, 10**9, lambda: UnavailableError("DynamoDB does not answer"))
+    run = deleted(site, 20, faults=down, breaks=("catalog",))
+    used, taken = run.agent.held._used, [0] * 8
+
+    def just_taken() -> None:
+        run.agent.held._used = lambda *file: None if taken and not taken.pop() else used(*file)  # type: ignore[method-assign]
+
+    run.happens |= {30: just_taken, 60: lambda: setattr(down, "length", 0)}
+    (row,) = run.go()
+
+    assert not taken
+    assert site.remote_chunks(STREAM) == local
+    assert row.gone is not None
+    assert row.gone.end == 60
+
+
 @pytest.mark.parametrize(
     "kind", [PermissionDeniedError, UnknownOutcomeError, InvalidInputError, MemoryError]
 )
