@@ -302,8 +302,12 @@ class StreamFollower:
             self.progress.gone = GoneStream(at_ms)
             self.course = between.vanished(self.course, now)
 
-    def over(self) -> bool:
-        """Whether the directory is gone, and nothing more of it can be uploaded; says so then."""
+    def over(self, now: float) -> bool:
+        """Whether the directory is gone, and nothing more of it can be uploaded; says so then.
+
+        Args:
+            now: monotonic seconds.
+        """
         gone, error, course = self.progress.gone, self.course.error, self.course
         if gone is None or course.flying:
             return False
@@ -318,6 +322,9 @@ class StreamFollower:
                 return False
             all_there = proved = []
         lasting = isinstance(error, _LASTING)
+        if isinstance(error, LostRangeError):
+            # Who has more may be of the same queue, declared again a moment ago.
+            lasting = course.is_deleted(now)
         behind = bool(proved) and course.next_offset < proved[-1].next_offset
         if behind and self.settings.upload_tail and not lasting:
             return False

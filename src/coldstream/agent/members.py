@@ -16,8 +16,6 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.usecases.holes import ChainGap
 
 _NAMED = 3
-#: A queue that its broker does not know, for so long after its directory was gone, is deleted.
-DELETED_SECONDS = 300.0
 _LET = "run the agent of the member that has the older log; this one goes on by itself then"
 _SEARCH = (
     "look on the other nodes for the older log and run the agent of one that has it; if none has,"

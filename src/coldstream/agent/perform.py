@@ -39,7 +39,7 @@ from coldstream.agent.gaps import Gaps
 from coldstream.agent.held import Held
 from coldstream.agent.lanes import Lanes
 from coldstream.agent.log import StreamLog
-from coldstream.agent.members import DELETED_SECONDS, LastCopy, Members
+from coldstream.agent.members import LastCopy, Members
 from coldstream.agent.opening import open_stream
 from coldstream.agent.progress import Notices, of_take_over
 from coldstream.agent.settings import AgentSettings
@@ -123,8 +123,7 @@ class Performer:
         Raises:
             ColdstreamError, OSError: it cannot be done.
         """
-        gone_at = course.vanished_at
-        self._gaps.deleted = gone_at is not None and seen.now - gone_at >= DELETED_SECONDS
+        self._gaps.deleted = course.is_deleted(seen.now)
         match effect:
             case Cut():
                 yield from self._cut(effect, course, seen, jobs)

@@ -110,7 +110,7 @@ class Work:
         if not self._begins(look):
             return
         jobs = follower.step(self.host.monotonic(), self.host.now_ms(), most=share)
-        self._came.put(_Looked(follower, jobs, share, follower.over()))
+        self._came.put(_Looked(follower, jobs, share, follower.over(self.host.monotonic())))
 
     def collect(self, seconds: float, pool: Workers | None, uploader: Uploader) -> None:
         """Take in all that came.
