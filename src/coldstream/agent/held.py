@@ -389,9 +389,9 @@ class Held:
     def _bound(self, held: _Of, there: Collection[str]) -> None:
         """See what the broker has removed of a stream; let files go while all are too much."""
         gone = sorted(name for name in held.files if name not in there)
-        removed = {name: held.files[name].file.size() for name in gone}
+        sizes = {name: held.files[name].file.size() for name in gone}
         self._unlinked -= held.unlinked
-        held.removed = removed
+        held.removed = sizes
         self._unlinked += held.unlinked
         while self._unlinked > self._budget:
             most = max(self._held.values(), key=lambda each: each.unlinked)
