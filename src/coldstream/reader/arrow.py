@@ -10,6 +10,7 @@ import pyarrow as pa
 from coldstream.columns.damage import CorruptRange
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import Origin, select
+from coldstream.errors import ColdstreamError
 from coldstream.osiris.body import parse_body_format
 from coldstream.reader.follow import RangeRead
 from coldstream.reader.gap import Gap
@@ -42,12 +43,23 @@ def batches(
 def _rows(
     read: RangeRead, decoder: Decoder, on_gap: Callable[[Gap], None]
 ) -> Generator[pa.RecordBatch, None, None]:
+    try:
+        yield from _decoded(read, decoder, on_gap)
+    except ColdstreamError:
+        yield from decoder.flush()  # all that is sound comes before it
+        raise
+    yield from decoder.flush()
+
+
+def _decoded(
+    read: RangeRead, decoder: Decoder, on_gap: Callable[[Gap], None]
+) -> Generator[pa.RecordBatch, None, None]:
     with closing(read.found()) as found:
         for each in found:
             if isinstance(each, Gap):
+                yield from decoder.flush()  # who is told of it must have what stands before it
                 on_gap(each)
             elif isinstance(each, CorruptRange):
-                yield from decoder.flush()
                 raise each.error
             else:
                 checked = each.checked
@@ -59,6 +71,4 @@ def _rows(
                     end=read.end,
                 )
                 if checked.error is not None:
-                    yield from decoder.flush()
                     raise checked.error
-    yield from decoder.flush()

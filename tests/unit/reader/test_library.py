@@ -326,6 +326,33 @@ def test_arrow_has_the_rows_of_all_messages(tier: Tier) -> None:
         stream.to_arrow(columns=["none"])
 
 
+def test_a_gap_is_told_after_the_arrow_rows_that_stand_before_it(tier: Tier) -> None:
+    """Who goes on behind the gap that he was told of would pass over rows that he never got."""
+    pytest.importorskip("pyarrow")
+    stream, told = remote(tier).stream("orders"), list[object]()
+
+    for batch in stream.arrow_batches(columns=["offset"], on_gap=told.append):
+        told.append(batch.column("offset").to_pylist())
+
+    assert told == [list(range(20)), Gap(20, 30), list(range(30, COUNT))]
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "count"), [("orders", LostRangeError, 20), ("whole", NotFoundError, 25)]
+)
+def test_arrow_gives_all_rows_before_what_stops_it(
+    tier: Tier, name: str, error: type[ColdstreamError], count: int
+) -> None:
+    pytest.importorskip("pyarrow")
+    root = tier.reader("__whole_1").snapshot().root
+    del tier.store.objects[tier.key(root, "__whole_1", 1)]
+    batches = remote(tier).stream(name).arrow_batches(columns=["offset"])
+
+    assert next(batches).column("offset").to_pylist() == list(range(count))
+    with pytest.raises(error):
+        next(batches)
+
+
 def test_nothing_is_opened_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("COLDSTREAM_BUCKET", "COLDSTREAM_TABLE"):
         monkeypatch.delenv(name, raising=False)
