@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 
-from coldstream.broker.frames import Key, OffsetType, subscribe
+from coldstream.broker.frames import Code, Key, OffsetType, subscribe
 from coldstream.gateway import connection
 from coldstream.gateway.outbox import HIGH_WATER, _ToSocket
+from coldstream.gateway.stream import TieredStream
 from coldstream.manifest.catalog import QueueName
+from coldstream.reader.spec import OffsetSpec
 from tests.support.gateway import Gateway
 from tests.support.raw_client import RawClient
 from tests.support.tier import chunk
@@ -92,3 +96,26 @@ def test_subscriptions_beyond_the_limit_are_refused(gateway: Gateway) -> None:
         assert other.subscribe("s", credit=0) == 6
         assert client.ask(Key.UNSUBSCRIBE, b"\1")[0] == 1
         assert other.subscribe("s", credit=0) == 1
+
+
+def test_subscriptions_that_begin_at_the_same_time_keep_to_the_limit_too(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each begins takes an answer of S3, in which the others of a crowd come."""
+    gateway.tier.add("__s_1", [[chunk(0, b"a")]], name=QueueName("test", "/", "s"))
+    gateway.site.subscriptions = 2
+    together = threading.Barrier(4)
+    locate = TieredStream.locate
+
+    async def late(stream: TieredStream, spec: OffsetSpec) -> int:
+        await asyncio.to_thread(together.wait, 60)
+        return await locate(stream, spec)
+
+    monkeypatch.setattr(TieredStream, "locate", late)
+    with ExitStack() as stack, ThreadPoolExecutor(4) as pool:
+        clients = [stack.enter_context(RawClient(gateway.port).log_in()) for _ in range(4)]
+        codes = list(pool.map(lambda client: client.subscribe("s", credit=0), clients))
+        left = [client.ask(Key.UNSUBSCRIBE, b"\1")[0] for client in clients]
+
+    assert sorted(codes) == [Code.OK, Code.OK, Code.NOT_AVAILABLE, Code.NOT_AVAILABLE]
+    assert sorted(left) == [Code.OK, Code.OK, Code.NO_SUBSCRIPTION, Code.NO_SUBSCRIPTION]

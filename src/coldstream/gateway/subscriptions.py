@@ -102,10 +102,7 @@ class Subscriptions:
 
     async def begin(self, request: Subscribe) -> None:
         """Answer a Subscribe; where it says yes, what it asks for follows."""
-        site = self._site
-        if site.metrics.subscriptions >= site.subscriptions:
-            site.say(f"{self._client.peer} is refused one more: there are {site.subscriptions}")
-            self._answer(request, Code.NOT_AVAILABLE)
+        if self._is_one_too_many(request):
             return
         try:
             seat = _Seat(request, await self._lookups.readable(request.stream))
@@ -121,10 +118,14 @@ class Subscriptions:
         except ColdstreamError as error:
             self._client.refuse(request, error)
             return
+        if self._is_one_too_many(request):  # others have come meanwhile
+            if seat.membership is not None:
+                await seat.membership.close()
+            return
         number = request.subscription
         self._session.subscriptions[number] = request.stream
         self._seats[number] = seat
-        site.metrics.subscriptions += 1
+        self._site.metrics.subscriptions += 1
         # The response goes first: no chunk may come before it.
         self._answer(request, Code.OK)
         self._grant(seat, request.credit)
@@ -132,6 +133,15 @@ class Subscriptions:
             self._deliver(seat, position)
         else:
             seat.watching = asyncio.create_task(self._watch(seat, seat.membership))
+
+    def _is_one_too_many(self, request: Subscribe) -> bool:
+        """Whether there are as many as may be; the client is told."""
+        site = self._site
+        if site.metrics.subscriptions < site.subscriptions:
+            return False
+        site.say(f"{self._client.peer} is refused one more: there are {site.subscriptions}")
+        self._answer(request, Code.NOT_AVAILABLE)
+        return True
 
     def grant(self, subscription: int, credit: int) -> None:
         """So many more chunks may be sent."""
