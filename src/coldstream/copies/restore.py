@@ -162,6 +162,8 @@ def restore(
         state = place.begun()
         if state is None:
             wanted = find()
+            # First: what was begun is only gone on with in the same words.
+            _check_room(directory, reader, wanted.first, wanted.end)
             place.begin({"asked": asked, "target": asdict(wanted)})
         else:
             wanted = _begun(state, asked, place)
@@ -172,7 +174,8 @@ def restore(
             remove_unfinished(place.files)
             there = written(place.files)
             _check_last(reader, there)
-            _check_room(directory, reader, wanted, there)
+            start = wanted.first if there.next_offset is None else there.next_offset
+            _check_room(directory, reader, start, wanted.end)
             _write(reader, wanted, place.files, there, tell)
         done = written(place.final if place.final.exists() else place.files)
         place.publish()
@@ -252,17 +255,16 @@ def _check_last(reader: StreamReader, there: Written) -> None:
         )
 
 
-def _check_room(directory: Path, reader: StreamReader, wanted: Target, there: Written) -> None:
-    """Refuse what will not fit.
+def _check_room(directory: Path, reader: StreamReader, start: int, end: int) -> None:
+    """Refuse offsets [start, end) that will not fit.
 
     Raises:
         InvalidInputError: the disk has too little left.
     """
-    start = wanted.first if there.next_offset is None else there.next_offset
     root = reader.snapshot().root
     offsets = max(1, root.next_offset - root.first_offset)
     # What lies between two offsets nobody can say without reading all; on average this much.
-    needed = root.total_size * max(0, wanted.end - start) // offsets
+    needed = root.total_size * max(0, end - start) // offsets
     free = shutil.disk_usage(directory).free
     if needed > free:
         raise InvalidInputError(

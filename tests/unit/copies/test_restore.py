@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -28,6 +29,12 @@ from coldstream.usecases.erase import erase
 from tests.support.tier import DATA, FIXTURES, PREFIX, SMALL, Slice, Tier, chunk, segments_of
 
 WORDS = {"from": "first", "until": ""}
+
+
+class Room(NamedTuple):
+    """What a disk has left."""
+
+    free: int
 
 
 class KilledError(Exception):
@@ -294,6 +301,38 @@ def test_an_earlier_run_with_other_bounds_is_not_gone_on_with(tmp_path: Path) ->
 
     with pytest.raises(ForeignFilesError, match="asked for otherwise"):
         copies.restore(reader, {"from": "5"}, lambda: Target(5, 9), tmp_path, lambda _: None)
+
+
+def test_a_restore_for_which_there_is_no_room_leaves_nothing_that_refuses_a_smaller_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = Tier()
+    reader = tier.reader(tier.add_fixture("plain-3.10.8"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Room(free=20_000))
+
+    with pytest.raises(InvalidInputError, match="the disk has 20000 left"):
+        restored(reader, tmp_path)
+
+    assert not list(tmp_path.iterdir())
+    small = copies.restore(reader, {"until": "9"}, lambda: Target(0, 9), tmp_path, lambda _: None)
+    assert small.first_offset == 0
+
+
+def test_a_restore_for_which_there_is_no_room_any_more_goes_on_when_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = Tier()
+    reader = tier.reader(tier.add_fixture("plain-3.10.8"))
+    with pytest.raises(KilledError):
+        restored(reader, tmp_path, tell=killed_after(3))
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda _: Room(free=0))
+        with pytest.raises(InvalidInputError, match="the disk has 0 left"):
+            restored(reader, tmp_path)
+
+    again = restored(reader, tmp_path)
+    whole = restored(reader, tmp_path / "whole")
+    assert files(again.directory) == files(whole.directory)
 
 
 @pytest.mark.parametrize(
