@@ -17,6 +17,7 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.gateway.feed import Fed
+from coldstream.gateway.log_end import last_chunk
 from coldstream.gateway.membership import Membership
 from coldstream.gateway.parcel import Parcel
 from coldstream.gateway.upstream import Upstream
@@ -68,7 +69,7 @@ class BrokerTier:
 
     async def last(self, vhost: str, stream: str) -> Parcel | None:
         """The last committed chunk of messages; None if there is none."""
-        return await self._of_member(vhost, stream, lambda at: at.header(stream, OffsetType.LAST))
+        return await self._of_member(vhost, stream, lambda at: last_chunk(at, stream))
 
     async def own_last(self, vhost: str, stream: str) -> Parcel | None:
         """The same, as the node of the URI itself delivers it (facts about the broker: rule R2).
@@ -119,7 +120,12 @@ class BrokerTier:
             case First():
                 return await self.first_offset(vhost, stream) or 0
             case Offset(value):
-                return min(value, await self.end(vhost, stream))
+                try:
+                    return min(value, await self.end(vhost, stream))
+                except UnavailableError:
+                    if await self.at(vhost, stream, value) is None:
+                        raise
+                    return value  # it is there, wherever the end is
             case Next():
                 return await self.end(vhost, stream)
             case Last():
