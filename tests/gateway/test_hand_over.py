@@ -453,6 +453,47 @@ def test_a_log_that_was_made_anew_under_a_reader_of_the_tail_is_not_read_on() ->
     assert found == list(range(20))
 
 
+def test_a_log_that_has_lost_a_little_and_goes_on_across_what_was_read_is_not_read_on() -> None:
+    """All members lose power: what they had not written yet comes from nobody again.
+
+    Who looks before anything new is there sees nothing wrong. Then one chunk has both the offsets
+    that were read, of other messages by now, and those that are due.
+    """
+
+    class Powerless(Steady):
+        async def follow(
+            self, vhost: str, stream: str, position: int, more: Mapping[str, str]
+        ) -> AsyncGenerator[Fed, None]:
+            found = super().follow(vhost, stream, position, more)
+            if self.lost:
+                data = memoryview(chunk(18, *[b"new"] * 5, epoch=2, timestamp=1001))
+                self.log = [*self.log[:18], chunk_at(data, 0, len(data))]
+            async for each in found:
+                yield each
+
+        lost = False
+
+    broker = Powerless(logged("old", 0, 20))
+    found: list[int] = []
+
+    def hangs_up() -> float:
+        """Once."""
+        broker.rng.random = lambda: 0.9  # type: ignore[method-assign]
+        return 0.0
+
+    async def read(stream: TieredStream) -> None:
+        async for batch in stream.follow(0, ALL):
+            found.extend(each.chunk_id for each in batch.parcels)
+            if len(found) == 20:
+                broker.log, broker.lost = broker.log[:18], True
+                broker.rng.random = hangs_up  # type: ignore[method-assign]
+
+    stream = TieredStream("/", "s", None, cast(BrokerTier, broker), None, lambda *_: None)
+    with pytest.raises(DivergedError, match="has lost"):
+        asyncio.run(asyncio.wait_for(read(stream), 10))
+    assert found == list(range(20))
+
+
 def test_history_that_begins_after_the_subscription_is_not_missed() -> None:
     """Retention takes it before it was read, but an agent has uploaded it by then."""
     world = World(1)

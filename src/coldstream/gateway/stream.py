@@ -79,6 +79,7 @@ class TieredStream:
     find_remote: Callable[[], Awaitable[RemoteStream | None]] | None = None
     local_first: bool = False
     _given: Mark | None = field(default=None, init=False)  # the last chunk that was
+    _given_end: int = field(default=0, init=False)  # after it
 
     async def locate(self, spec: OffsetSpec) -> int:
         """The offset at which a subscription begins; the chunk that contains it comes first.
@@ -161,10 +162,12 @@ class TieredStream:
             try:
                 async with contextlib.aclosing(self._once(position, wanted)) as batches:
                     async for batch in batches:
+                        self._check_joined(batch, position)
                         yield batch
                         position = max(position, batch.next_offset)
                         if batch.parcels:
                             self._given = _mark(batch.parcels[-1])
+                            self._given_end = batch.parcels[-1].next_offset
             except (UnavailableError, ConflictError) as exc:
                 failures = 0 if position > before else failures + 1
                 wait = min(_AGAIN_SECONDS * 2 ** min(failures, 10), _AGAIN_MOST)
@@ -281,6 +284,16 @@ class TieredStream:
             found = await broker.at(self.vhost, self.name, known.chunk_id)
             if not same_log(known, None if found is None else _mark(found)):
                 raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=known.chunk_id)
+
+    def _check_joined(self, batch: Batch, position: int) -> None:
+        """See that no chunk begins among what was given: in one log, one begins where one ends.
+
+        Raises:
+            DivergedError: one does, so its first messages are others at the same offsets.
+        """
+        first = next((each for each in batch.parcels if each.next_offset > position), None)
+        if first is not None and first.chunk_id < self._given_end:
+            raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=first.chunk_id)
 
     async def _check_skipped(self, parcel: Parcel) -> None:
         """See that what comes again is what was there: a member that is behind, and no other log.
