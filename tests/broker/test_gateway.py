@@ -235,6 +235,31 @@ def test_a_stream_without_a_remote_tier_is_read_from_the_broker(
     assert found == list(range(100))
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        struct.pack(">H", OffsetType.FIRST),
+        struct.pack(">H", OffsetType.LAST),
+        struct.pack(">H", OffsetType.NEXT),
+        struct.pack(">HQ", OffsetType.OFFSET, 0),
+        struct.pack(">Hq", OffsetType.TIMESTAMP, 0),
+    ],
+    ids=["first", "last", "next", "offset", "timestamp"],
+)
+def test_who_is_there_before_the_first_message_gets_it(
+    node: BrokerNode, stream: str, spec: bytes
+) -> None:
+    with contextlib.closing(StreamClient(node.ports.stream)) as maker:
+        maker.create(stream, SMALL_SEGMENTS)
+    with (
+        Gateway(Tier(), broker_uri=StreamUri.parse(node.stream_uri)) as gateway,
+        RawClient(gateway.port).log_in() as client,
+    ):
+        assert client.subscribe(stream, spec) == Code.OK
+        published(node, stream, 0, 1)
+        assert parse_chunk_header(client.chunk()).chunk_id == 0
+
+
 def test_tracking_data_between_messages_is_no_gap(node: BrokerNode, stream: str) -> None:
     published(node, stream, 0, 100)
     with contextlib.closing(StreamClient(node.ports.stream)) as client:

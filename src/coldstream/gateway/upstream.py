@@ -163,12 +163,13 @@ class Upstream:
         return await self._request(Key.METADATA, struct.pack(">i", 1) + string(stream))
 
     async def first_offset(self, stream: str) -> int | None:
-        """Where the node's log of a stream begins; None if nobody can say.
+        """Where the node's log of a stream begins; None if it is empty, or nobody can say.
 
         A broker before 3.11 tells the first chunk of messages, which may be later.
         """
         if Key.STREAM_STATS in self._versions:
-            return (await self.statistics(stream)).get("first_chunk_id")
+            first = (await self.statistics(stream)).get("first_chunk_id", -1)
+            return first if first >= 0 else None  # it says -1 of a log that is empty
         header = await self.header(stream, OffsetType.FIRST)
         return None if header is None else header.chunk_id
 

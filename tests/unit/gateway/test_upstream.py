@@ -23,6 +23,7 @@ from coldstream.broker.frames import (
 from coldstream.errors import InvalidInputError, UnavailableError
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.upstream import Upstream
+from coldstream.reader.spec import First, Last, Next, Offset, Timestamp
 from coldstream_devkit.generator import build_chunk
 from tests.support.peer import Answer, Peer, deliver, logging_in, reply
 
@@ -362,5 +363,39 @@ def test_a_broker_that_knows_no_groups_is_not_asked_for_a_place_in_one(
             await upstream.join("orders", {"name": "app"})
         assert Key.SUBSCRIBE not in peer.heard
         await upstream.close()
+
+    asyncio.run(run())
+
+
+def test_an_empty_log_begins_at_offset_0_though_a_broker_says_that_it_is_minus_1(
+    peers: Callable[[Answer], Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Consumers are often there before the first message; none can be told to begin at -1."""
+    monkeypatch.setattr("coldstream.gateway.upstream._CHUNK_SECONDS", 0.01)
+    numbers = ("first_chunk_id", "last_chunk_id", "committed_chunk_id", "committed_offset")
+
+    def empty(key: int, body: bytes) -> list[bytes]:
+        if key == Key.PEER_PROPERTIES:
+            return [reply(Key.PEER_PROPERTIES, body, rest=properties({"version": "4.3.6"}))]
+        if key == Key.COMMAND_VERSIONS:
+            rows = struct.pack(">iHHH", 1, Key.STREAM_STATS, 1, 1)
+            return [reply(Key.COMMAND_VERSIONS, body, rest=rows)]
+        if key == Key.METADATA:
+            return [members(body, peer.port)]
+        if key == Key.STREAM_STATS:
+            rows = b"".join(string(each) + struct.pack(">q", -1) for each in numbers)
+            return [reply(Key.STREAM_STATS, body, rest=struct.pack(">i", len(numbers)) + rows)]
+        if key in (Key.SUBSCRIBE, Key.UNSUBSCRIBE):
+            return [reply(Key(key), body)]
+        return logging_in(key, body)
+
+    peer = peers(empty)
+
+    async def run() -> None:
+        tier = BrokerTier(uri(peer), seconds=60)
+        for spec in (First(), Last(), Next(), Offset(0), Offset(7), Timestamp(0)):
+            assert await tier.locate("/", "orders", spec) == 0, spec
+        assert await tier.first_offset("/", "orders") is None
+        await tier.close()
 
     asyncio.run(run())
