@@ -494,6 +494,41 @@ def test_a_log_that_has_lost_a_little_and_goes_on_across_what_was_read_is_not_re
     assert found == list(range(20))
 
 
+def test_a_member_that_is_behind_is_read_on_though_nothing_of_it_is_uploaded_yet() -> None:
+    """A node that has just come back gives again what another one has given before it died."""
+
+    class Behind(Steady):
+        async def at(self, vhost: str, stream: str, offset: int) -> Parcel | None:
+            return None if self.behind else await super().at(vhost, stream, offset)
+
+        def follow(
+            self, vhost: str, stream: str, position: int, more: Mapping[str, str]
+        ) -> AsyncGenerator[Fed, None]:
+            return super().follow(vhost, stream, max(position - self.behind, 0), more)
+
+        behind = 0
+
+    broker = Behind(logged("old", 0, 40))
+    found: list[int] = []
+
+    def hangs_up() -> float:
+        """Once."""
+        broker.rng.random = lambda: 0.9  # type: ignore[method-assign]
+        return 0.0
+
+    async def read(stream: TieredStream) -> None:
+        async for batch in stream.follow(0, ALL):
+            found.extend(each.chunk_id for each in batch.parcels)
+            if len(found) == 20:
+                broker.behind, broker.rng.random = 5, hangs_up  # type: ignore[method-assign]
+            if len(found) == 40:
+                return
+
+    stream = TieredStream("/", "s", None, cast(BrokerTier, broker), None, lambda *_: None)
+    asyncio.run(asyncio.wait_for(read(stream), 60))
+    assert found == list(range(40))
+
+
 def test_history_that_begins_after_the_subscription_is_not_missed() -> None:
     """Retention takes it before it was read, but an agent has uploaded it by then."""
     world = World(1)

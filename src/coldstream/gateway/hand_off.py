@@ -79,6 +79,24 @@ def has(found: Mark, last: Mark) -> bool:
     return found.timestamp <= last.timestamp
 
 
+def may_come_again(found: Mark, next_offset: int, given: Mark) -> bool:
+    """Whether a chunk that was read before may be of the log that gave `given`, the last one.
+
+    A member that is behind gives again what another one has given. In its log stands that very
+    chunk, and below it nothing that is newer. Where it is another log after all, another chunk
+    stands in the place of `given`, and comes before anything that is due.
+
+    Args:
+        found: the chunk.
+        next_offset: after it.
+        given: the last chunk that was read.
+    """
+    if found.chunk_id == given.chunk_id:
+        return has(found, given)
+    newer = found.epoch > given.epoch or (found.timestamp or 0) > (given.timestamp or 0)
+    return next_offset <= given.chunk_id and not newer
+
+
 def across(due: int, local_first: int | None, remote_next: int) -> Verdict:
     """What is done about a chunk above `due`.
 

@@ -22,7 +22,15 @@ from coldstream.errors import (
 )
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.feed import Fed
-from coldstream.gateway.hand_off import Mark, Verdict, across, has, same_log, verdict
+from coldstream.gateway.hand_off import (
+    Mark,
+    Verdict,
+    across,
+    has,
+    may_come_again,
+    same_log,
+    verdict,
+)
 from coldstream.gateway.local_tier import LocalStream
 from coldstream.gateway.parcel import Parcel
 from coldstream.gateway.remote import Batch, RemoteStream, Tier
@@ -301,6 +309,9 @@ class TieredStream:
         Raises:
             DivergedError: it is another one, or nobody can say.
         """
+        given = self._given
+        if given is not None and may_come_again(_mark(parcel), parcel.next_offset, given):
+            return
         if self.remote is not None:
             chunks = self.remote.read(parcel.chunk_id, None)
             async with contextlib.aclosing(chunks):

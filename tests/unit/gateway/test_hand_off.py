@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from coldstream.gateway.hand_off import Mark, Verdict, across, same_log, verdict
+from coldstream.gateway.hand_off import (
+    Mark,
+    Verdict,
+    across,
+    may_come_again,
+    same_log,
+    verdict,
+)
 
 
 @pytest.mark.parametrize(
@@ -58,3 +65,23 @@ def test_a_log_with_another_chunk_where_the_manifest_ends_is_another_log(
     last: Mark | None, found: Mark | None, same: bool
 ) -> None:
     assert same_log(last, found) is same
+
+
+@pytest.mark.parametrize(
+    ("chunk", "next_offset", "may"),
+    [
+        (Mark(100, 3, 1000), 110, True),  # the very chunk
+        (Mark(100, 4, 1000), 110, False),  # written anew under another epoch
+        (Mark(100, 3, 1001), 110, False),  # or later
+        (Mark(90, 3, 1000), 100, True),
+        (Mark(90, 2, 900), 95, True),
+        (Mark(90, 3, 1000), 101, False),  # in one log nothing begins within a chunk
+        (Mark(90, 4, 1000), 100, False),
+        (Mark(90, 3, 1001), 100, False),  # declared anew
+        (Mark(101, 3, 1000), 105, False),
+    ],
+)
+def test_what_comes_again_may_be_of_the_log_that_was_read_or_not(
+    chunk: Mark, next_offset: int, may: bool
+) -> None:
+    assert may_come_again(chunk, next_offset, Mark(100, 3, 1000)) is may
