@@ -529,6 +529,26 @@ def test_a_member_that_is_behind_is_read_on_though_nothing_of_it_is_uploaded_yet
     assert found == list(range(40))
 
 
+def test_who_goes_back_on_purpose_reads_again_what_he_has_read() -> None:
+    """A consumer that takes turns says anew where to begin at each."""
+    stream = TieredStream(
+        "/", "s", None, cast(BrokerTier, Steady(logged("old", 0, 20))), None, print
+    )
+
+    async def first(count: int, position: int) -> list[int]:
+        found: list[int] = []
+        async with contextlib.aclosing(stream.follow(position, ALL)) as batches:
+            async for batch in batches:
+                found.extend(each.chunk_id for each in batch.parcels)
+                if len(found) >= count:
+                    break
+        return found
+
+    assert asyncio.run(first(20, 0)) == list(range(20))
+    assert asyncio.run(first(12, 5)) == list(range(5, 17))
+    assert asyncio.run(first(3, 0)) == [0, 1, 2]
+
+
 def test_history_that_begins_after_the_subscription_is_not_missed() -> None:
     """Retention takes it before it was read, but an agent has uploaded it by then."""
     world = World(1)

@@ -271,7 +271,7 @@ class TieredStream:
                     await self._wait(due, parcel.chunk_id)
                     return
                 if found is Verdict.SKIP:
-                    await self._check_skipped(parcel)
+                    await self._check_skipped(parcel, due)
                 if found is Verdict.DELIVER:
                     due = parcel.next_offset
                     committed = fed.committed or due - 1
@@ -300,16 +300,17 @@ class TieredStream:
             DivergedError: one does, so its first messages are others at the same offsets.
         """
         first = next((each for each in batch.parcels if each.next_offset > position), None)
-        if first is not None and first.chunk_id < self._given_end:
+        # Whoever goes back on purpose begins where he likes.
+        if first is not None and first.chunk_id < self._given_end <= position:
             raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=first.chunk_id)
 
-    async def _check_skipped(self, parcel: Parcel) -> None:
+    async def _check_skipped(self, parcel: Parcel, due: int) -> None:
         """See that what comes again is what was there: a member that is behind, and no other log.
 
         Raises:
             DivergedError: it is another one, or nobody can say.
         """
-        given = self._given
+        given = self._given if self._given_end <= due else None
         if given is not None and may_come_again(_mark(parcel), parcel.next_offset, given):
             return
         if self.remote is not None:
