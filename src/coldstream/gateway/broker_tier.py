@@ -17,7 +17,7 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.gateway.feed import Fed
-from coldstream.gateway.log_end import last_chunk
+from coldstream.gateway.log_end import end_of, last_chunk
 from coldstream.gateway.membership import Membership
 from coldstream.gateway.parcel import Parcel
 from coldstream.gateway.upstream import Upstream
@@ -101,8 +101,7 @@ class BrokerTier:
 
     async def end(self, vhost: str, stream: str) -> int:
         """After the last committed message; tracking data may follow."""
-        last = await self.last(vhost, stream)
-        return last.next_offset if last is not None else 0
+        return (await self._of_member(vhost, stream, lambda at: end_of(at, stream))).offset
 
     async def extent(self, vhost: str, stream: str) -> tuple[int, int] | None:
         """Where the log begins, and the end of its last message; None if nobody can say."""

@@ -8,11 +8,13 @@ messages. Whoever took it for one would begin at offset 0, and read all of it on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from coldstream.broker.frames import OffsetType
 from coldstream.errors import UnavailableError
 from coldstream.gateway.parcel import Parcel
+
+_UNKNOWN = "the end of the stream is not committed just now"
 
 
 class Member(Protocol):
@@ -27,26 +29,48 @@ class Member(Protocol):
         ...
 
 
-async def last_chunk(member: Member, stream: str) -> Parcel | None:
-    """The last committed chunk of messages; None if the log has no messages.
+class End(NamedTuple):
+    """Where the committed part of a log ends.
+
+    Attributes:
+        offset: after it; 0 if there are no messages.
+        last: its last chunk of messages; None if there is none, or nobody can say which it is.
+    """
+
+    offset: int
+    last: Parcel | None
+
+
+async def end_of(member: Member, stream: str) -> End:
+    """The end of a log.
 
     Raises:
-        UnavailableError: it has some, and this member does not say which are committed.
+        UnavailableError: it has messages, and this member does not say which are committed.
         As `Upstream.header`.
     """
     found = await member.header(stream, OffsetType.LAST)
     if found is not None:
-        return found
+        return End(found.next_offset, found)
     numbers = await member.statistics(stream)
     last, committed = numbers.get("last_chunk_id"), numbers.get("committed_chunk_id", -1)
     if last is None:  # before 3.11
         if await member.header(stream, OffsetType.FIRST) is None:
-            return None
+            return End(0, None)
         found = await member.header(stream, OffsetType.LAST)  # the first may have come just now
     elif committed >= last:
-        return None  # nothing at all, or tracking data alone
+        return End(0, None)  # nothing at all, or tracking data alone
     elif committed >= 0:
         found = await member.header(stream, OffsetType.OFFSET, committed)
+        if found is None:
+            return End(committed + 1, None)  # tracking data, which takes one offset
     if found is None:
-        raise UnavailableError("the end of the stream is not committed just now", stream=stream)
-    return found
+        raise UnavailableError(_UNKNOWN, stream=stream)
+    return End(found.next_offset, found)
+
+
+async def last_chunk(member: Member, stream: str) -> Parcel | None:
+    """The last committed chunk of messages; None if the log has none. Raises as `end_of`."""
+    end = await end_of(member, stream)
+    if end.offset and end.last is None:
+        raise UnavailableError(_UNKNOWN, stream=stream)
+    return end.last

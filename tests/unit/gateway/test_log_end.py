@@ -12,7 +12,7 @@ from coldstream.broker.connection import StreamUri
 from coldstream.broker.frames import OffsetType
 from coldstream.errors import UnavailableError
 from coldstream.gateway.broker_tier import BrokerTier
-from coldstream.gateway.log_end import last_chunk
+from coldstream.gateway.log_end import end_of, last_chunk
 from coldstream.gateway.parcel import Parcel, parcel_of
 from coldstream.osiris.chunk import ChunkType, chunk_at
 from coldstream.reader import First, Last, Next, Offset, OffsetSpec
@@ -95,11 +95,18 @@ def test_a_log_whose_last_chunk_is_not_committed_ends_where_it_is() -> None:
     assert last(Member([_USER, _USER, _USER, _USER], 2)) == 10
 
 
+def test_tracking_data_may_be_what_is_committed_last() -> None:
+    member = Member([_USER, _DELTA, _USER], 2)
+
+    assert asyncio.run(end_of(member, "s")) == (11, None)
+    with pytest.raises(UnavailableError):
+        last(member)
+
+
 @pytest.mark.parametrize(
     "member",
     [
         Member([_USER, _USER], 0),  # has just come back, and does not know
-        Member([_USER, _DELTA, _USER], 2),
         Member([_USER, _USER, _USER], 2, tells=False),
     ],
 )
