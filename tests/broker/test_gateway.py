@@ -400,9 +400,11 @@ def test_a_name_that_no_broker_can_have_hangs_up_on_nobody(node: BrokerNode, str
         for size in (256, 32_000):
             long = string("n" * size)
             client.send(Key.STORE_OFFSET, long + string(stream) + struct.pack(">Q", 7))
-            assert client.ask(Key.QUERY_OFFSET, long + string(stream))[0] == Code.NOT_AVAILABLE
+            assert (
+                client.ask(Key.QUERY_OFFSET, long + string(stream))[0] == Code.PRECONDITION_FAILED
+            )
             assert client.ask(Key.QUERY_OFFSET, string("app") + long)[0] == Code.NO_STREAM
-            assert client.ask(Key.PARTITIONS, long)[0] == Code.NOT_AVAILABLE
+            assert client.ask(Key.PARTITIONS, long)[0] == Code.PRECONDITION_FAILED
             assert client.subscribe("n" * size, number=2) == Code.NO_STREAM
         assert sum("more than 255 bytes" in each for each in gateway.said) == 6
         assert (before,) == tuple(broker._asking.values())
