@@ -58,7 +58,10 @@ async def end_of(member: Member, stream: str) -> End:
             return End(0, None)
         found = await member.header(stream, OffsetType.LAST)  # the first may have come just now
     elif committed >= last:
-        return End(0, None)  # nothing at all, or tracking data alone
+        # All of it by now, perhaps only since a moment; still none is there of tracking data alone.
+        found = await member.header(stream, OffsetType.LAST) if last >= 0 else None
+        if found is None:
+            return End(0, None)
     elif committed >= 0:
         found = await member.header(stream, OffsetType.OFFSET, committed)
         if found is None:

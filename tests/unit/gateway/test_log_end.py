@@ -103,6 +103,18 @@ def test_tracking_data_may_be_what_is_committed_last() -> None:
         last(member)
 
 
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_what_is_committed_while_the_numbers_are_asked_for_is_no_empty_log(before: int) -> None:
+    @dataclass
+    class Quick(Member):
+        async def statistics(self, stream: str) -> Mapping[str, int]:
+            self.committed = len(self.kinds)
+            return await super().statistics(stream)
+
+    assert last(Quick([_USER, _USER, _USER], before)) == 20
+    assert last(Quick([_USER, _DELTA, _DELTA], before)) == 0
+
+
 @pytest.mark.parametrize(
     "member",
     [
