@@ -142,6 +142,7 @@ def test_a_file_is_enough(file: Path, tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("fragment-size = 3", ["'fragment-size'", "did you mean fragment_size?"]),
+        ('committed = "/tmp/a\\u0000b"', ["committed", "NUL"]),
         ('buckets = "b"', ["'buckets'", "did you mean bucket?"]),
         ("zzz = 1", ["'zzz'", "there are bucket, table"]),
         ("once = true", ["once is about one run"]),

@@ -93,6 +93,10 @@ class Key:
             if type(raw) is self.kind:
                 return self._limited(raw)
         elif isinstance(raw, str):
+            if (
+                "\0" in raw
+            ):  # which no path, name or URI can have; a flag or variable cannot, either
+                raise InvalidInputError(f"{self.name} has a NUL in it")
             return Path(raw) if self.kind is Path else raw
         raise InvalidInputError(f"{self.name} must be {self.takes}, not {_type_of(raw)}")
 
