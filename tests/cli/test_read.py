@@ -23,7 +23,8 @@ from coldstream.cli import read as command
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.match import Condition
 from coldstream.cli.progress import ProgressLine
-from coldstream.errors import InvalidInputError
+from coldstream.errors import InvalidInputError, UnavailableError
+from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import Root
 from coldstream.osiris.bloom import encode_bloom
@@ -179,6 +180,38 @@ def test_following_gives_what_comes_each_offset_once(
 
     assert offsets(run("read", "s", "--follow", "--from", "1")) == [1, 2, 3, 4, 5]
     assert run("read", "s", "--follow", "--to", "5").exit_code == 2
+
+
+def test_who_follows_waits_for_a_table_that_does_not_answer_and_is_told(
+    tier: Tier, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tier.add("s", [[chunk(0, b"0", b"1")]])
+    answer, waits, outage = tier.catalog.get, list[float](), iter(list[bool]())
+
+    def wait() -> bool:
+        nonlocal outage
+        if waits:
+            raise KeyboardInterrupt
+        entry = tier.upload("s", [chunk(2, b"a", b"b")], epoch=1, floor=0)
+        tier.commit("s", replace(root, next_offset=4, entries=Entries.of([*root.entries, entry])))
+        outage = iter([True] * 7)
+        return True
+
+    def get(stream: str) -> CatalogItem | None:
+        if next(outage, False):
+            raise UnavailableError("no answer")
+        return answer(stream)
+
+    monkeypatch.setattr(tier.catalog, "get", get)
+    monkeypatch.setattr(command, "_wait", wait)
+    monkeypatch.setattr(command.time, "sleep", waits.append)
+
+    result = run("read", "s", "--follow", "--from", "first")
+
+    assert offsets(result) == [0, 1, 2, 3]
+    assert waits == [1, 2, 4, 8, 16, 30, 30]
+    assert "no answer" in result.stderr
+    assert "tried again in 16 s" in result.stderr
 
 
 def test_ctrl_c_ends_a_follower_with_0() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Generator, Iterator
@@ -21,7 +22,7 @@ from coldstream.cli.output import many, note
 from coldstream.cli.progress import ProgressLine
 from coldstream.cli.ranges import UNTIL_HELP, FromOption, bound_of, check_order, spec_of
 from coldstream.cli.resolve import StreamArgument
-from coldstream.errors import InvalidInputError
+from coldstream.errors import InvalidInputError, UnavailableError
 from coldstream.read_policy import ReadPolicy
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Between two looks at the catalog where there was nothing new.
 _POLL_SECONDS = 1.0
+#: Between two tries where nothing answers, at the most.
+_MOST_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,10 @@ class ReadOptions:
     follow: Annotated[
         bool,
         typer.Option(
-            "--follow", "-f", help="Wait at the end for what comes; Ctrl-C ends it, with code 0."
+            "--follow",
+            "-f",
+            help="Wait at the end for what comes, and for a bucket or table that does not answer; "
+            "Ctrl-C ends it, with code 0.",
         ),
     ] = False
     filters: Annotated[
@@ -225,17 +231,45 @@ def _messages(reader: StreamReader, options: ReadOptions) -> Generator[Message]:
 
     matcher = options.matcher()
     messages = (
-        reader.follow(spec, _wait, on_gap=on_gap, matcher=matcher)
+        reader.follow(spec, _wait, on_gap=on_gap, matcher=matcher, again=Patience().again)
         if options.follow
         else reader.messages(spec, bound, on_gap=on_gap, matcher=matcher)
     )
     return _told(messages, reader, spec, bound, options) if options.progress else messages
 
 
-def _wait() -> bool:
-    """Give out what was read so far, and wait a moment."""
+@dataclass
+class Patience:
+    """How long is waited for a bucket or table that does not answer, each time longer.
+
+    Attributes:
+        seconds: that are waited next.
+        until: monotonic seconds of the last try; long after it the next waits are short again.
+    """
+
+    seconds: float = _POLL_SECONDS
+    until: float = -math.inf
+
+    def again(self, error: UnavailableError) -> bool:
+        """Wait, and say so; whoever follows has time."""
+        if time.monotonic() - self.until > _MOST_SECONDS:
+            self.seconds = _POLL_SECONDS
+        note(f"{error}; tried again in {self.seconds:g} s")
+        _give_out()
+        time.sleep(self.seconds)
+        self.until = time.monotonic()
+        self.seconds = min(2 * self.seconds, _MOST_SECONDS)
+        return True
+
+
+def _give_out() -> None:
     sys.stdout.flush()
     sys.stdout.buffer.flush()
+
+
+def _wait() -> bool:
+    """Give out what was read so far, and wait a moment."""
+    _give_out()
     time.sleep(_POLL_SECONDS)
     return True
 

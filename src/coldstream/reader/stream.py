@@ -18,7 +18,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from coldstream.columns.damage import CorruptRange
-from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.errors import CorruptDataError, NotFoundError, UnavailableError
 from coldstream.fragment import Buffer
 from coldstream.osiris.bloom import FilterMatcher
 from coldstream.osiris.chunk import Chunk
@@ -171,6 +171,7 @@ class StreamReader:
         *,
         on_gap: Callable[[Gap], None] = refuse_gap,
         matcher: FilterMatcher | None = None,
+        again: Callable[[UnavailableError], bool] = lambda _: False,
     ) -> Generator[Message, None, None]:
         """As `messages`, and then those that come: every offset once, in order.
 
@@ -182,11 +183,13 @@ class StreamReader:
             wait: called at the end of what is there; says whether to look again.
             on_gap: as of `chunks`.
             matcher: as of `messages`.
+            again: called where the table or the bucket gives no answer; says whether to try again,
+                which goes on where the read is. Not for its first look.
 
         Raises:
             As `chunks`.
         """
-        return self._follow(self.begin(spec, None), wait, on_gap, matcher)
+        return self._follow(self.begin(spec, None), wait, on_gap, matcher, again)
 
     def _follow(
         self,
@@ -194,12 +197,18 @@ class StreamReader:
         wait: Callable[[], bool],
         on_gap: Callable[[Gap], None],
         matcher: FilterMatcher | None,
+        again: Callable[[UnavailableError], bool],
     ) -> Generator[Message, None, None]:
         while True:
-            yield from self._messages(read, on_gap, matcher)
+            try:
+                yield from self._messages(read, on_gap, matcher)
+            except UnavailableError as error:
+                if not (error.may_retry and again(error)):
+                    raise
+                continue
             if not wait():
                 return
-            for gap in read.go_on():
+            for gap in _gone_on(read, again):
                 on_gap(gap)
 
     def _messages(
@@ -262,6 +271,16 @@ class StreamReader:
 
 def _is_wanted(chunk: Chunk, matcher: FilterMatcher | None) -> bool:
     return chunk.header.chunk_type == USER and (matcher is None or matcher.matches(chunk.bloom))
+
+
+def _gone_on(read: RangeRead, again: Callable[[UnavailableError], bool]) -> list[Gap]:
+    """What the manifest as it is now no longer has; nothing has changed where it is unavailable."""
+    while True:
+        try:
+            return list(read.go_on())
+        except UnavailableError as error:
+            if not (error.may_retry and again(error)):
+                raise
 
 
 def _chunks(read: RangeRead, on_gap: Callable[[Gap], None]) -> Generator[Chunk, None, None]:

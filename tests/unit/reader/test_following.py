@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
-from coldstream.errors import LostRangeError, NotFoundError
+from coldstream.errors import LostRangeError, NotFoundError, UnavailableError
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.entries import Entries
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root
 from coldstream.osiris.bloom import FilterMatcher, encode_bloom
-from coldstream.reader import First, Gap, GapReason, Next, Offset, OffsetSpec
+from coldstream.reader import First, Gap, GapReason, Next, Offset, OffsetSpec, ReaderSettings
+from coldstream.reader.stream import StreamReader
+from coldstream.remote.nodes import NodeCache
 from coldstream_devkit.generator import build_chunk
-from tests.support.tier import Tier, chunk
+from tests.support.tier import PREFIX, Tier, chunk
 
 Change = Callable[[Tier, Root], Root]
+ONE_BY_ONE = ReaderSettings(in_flight=1)
 
 
 def data(at: int, count: int = 2, word: bytes = b"old", epoch: int = 1) -> bytes:
@@ -189,3 +193,70 @@ def test_a_filter_passes_over_chunks_that_come() -> None:
 
     with closing(tier.reader("s").follow(First(), lambda: False, matcher=matcher)) as messages:
         assert [each.offset for each in messages] == [1]
+
+
+@dataclass
+class Failing:
+    """A store or catalog that gives no answer to some of its calls, counted from when it is told.
+
+    Attributes:
+        whole: what answers all others.
+        calls: so far, of both that share this.
+        fails: which of them.
+    """
+
+    whole: Any
+    calls: list[int]
+    fails: Container[int]
+
+    def __getattr__(self, name: str) -> Any:
+        answer = getattr(self.whole, name)
+
+        def call(*args: Any, **named: Any) -> Any:
+            self.calls[0] += 1
+            if self.calls[0] in self.fails:
+                raise UnavailableError("no answer")
+            return answer(*args, **named)
+
+        return call if callable(answer) else answer
+
+
+def followed_through(fails: Container[int], again: bool) -> tuple[list[bytes | Gap], int]:
+    """What comes of a stream that grows, is cut off and retained; and how many calls it took."""
+    tier, found, calls = Tier(), list[bytes | Gap](), [-(10**6)]
+    root = tier.add("s", [[data(0), data(2)], [data(4)]])
+    changes = iter(
+        [
+            append(data(6), data(8)),
+            cut(6, data(6, 4, b"new", 2)),
+            append(data(10, 2, b"new", 2), data(12, 2, b"new", 2), epoch=2),
+        ]
+    )
+
+    def wait() -> bool:
+        nonlocal root
+        change = next(changes, None)
+        if change is not None:
+            root = change(tier, root)
+        return change is not None
+
+    store, catalog = (Failing(each, calls, fails) for each in (tier.store, tier.catalog))
+    reader = StreamReader(store, catalog, PREFIX, "s", settings=ONE_BY_ONE, nodes=NodeCache())
+    messages = reader.follow(First(), wait, on_gap=found.append, again=lambda _: again)
+    calls[0] = 0
+    with closing(messages):
+        found += (bytes(each.body) for each in messages)
+    return found, calls[0]
+
+
+def test_each_offset_comes_once_whichever_calls_get_no_answer() -> None:
+    whole, calls = followed_through((), again=False)
+    assert whole == [
+        *(b"old%d" % n for n in range(10)), Gap(6, 10, GapReason.TRUNCATION),
+        *(b"new%d" % n for n in range(10, 14)),
+    ]  # fmt: skip
+    for first in range(1, calls + 1):
+        for more in (1, 2, 5):
+            assert followed_through(range(first, first + more), again=True)[0] == whole
+        with pytest.raises(UnavailableError):
+            followed_through((first,), again=False)
