@@ -257,8 +257,8 @@ class Agent:
         self.skipped.update(found.strange)
         for stream in found.streams:
             follower = self._followers.get(stream)
-            if follower is not None and follower.progress.gone and stream not in self._turns.busy:
-                self._part(stream)  # it came back as another one
+            if follower is not None and follower.progress.gone and self._came_back(stream):
+                self._part(stream)
                 follower = None
             if follower is None and not begun:
                 self._followers[stream] = self._follower(stream)
@@ -288,6 +288,18 @@ class Agent:
             else:
                 follower.vanish(now, self.host.now_ms())
                 self._turns.wake(stream, now)
+
+    def _came_back(self, stream: str) -> bool:
+        """Whether a directory that was gone is another one now; what was held of it is let go then.
+
+        Not because something has happened in one that stayed behind, or it cannot be read.
+        """
+        if stream in self._turns.busy:
+            return False
+        try:
+            return bool(StreamLog(self.data_dir / stream, self.host.files).segments())
+        except Exception:  # whatever it is, a later look can tell
+            return False
 
     def _is_there(self, stream: str) -> bool:
         try:

@@ -264,6 +264,34 @@ def test_a_stream_whose_directory_stays_behind_empty_is_gone_and_comes_back_as_a
     assert site.remote_chunks(STREAM).startswith(local)
 
 
+def test_what_happens_in_a_directory_that_stayed_behind_lets_go_of_nothing_that_is_held(
+    site: Site,
+) -> None:
+    """An operator takes out what is strange, and the directory a moment later; S3 is down."""
+    directory = site.data_dir / STREAM
+    write_stream(directory, messages=30, chunk_messages=10)
+    (directory / "strange").mkdir()
+    local = site.local_chunks(STREAM)
+    down = Faults(1, 10**9, lambda: UnavailableError("S3 does not answer"))
+    run = Deleted(site, down, most_looks=400, settings={"poll_seconds": 1}, breaks=("store.put",))
+
+    def empty() -> None:
+        for path in directory.glob("0*"):
+            path.unlink()
+
+    run.happens = {
+        20: empty,
+        150: (directory / "strange").rmdir,
+        160: directory.rmdir,
+        200: lambda: setattr(down, "length", 0),
+    }
+    (row,) = run.go()
+
+    assert site.remote_chunks(STREAM) == local
+    assert row.gone is not None
+    assert row.gone.end == 30
+
+
 def deleted_with_a_gap(site: Site, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Run:
     """Uploads hang, and more segments come than may be held of one stream; then it is deleted."""
     monkeypatch.setattr("coldstream.agent.held._OF_ONE_STREAM", 4)
