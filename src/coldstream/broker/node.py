@@ -61,10 +61,15 @@ class Node:
         The stream port tells only of those that run just now; management says how many there are.
 
         Raises:
-            UnavailableError: a member cannot be asked, or the number of members is unknown.
+            UnavailableError: a member cannot be asked, or the number of members is unknown, or the
+                user may not enter the virtual host: that looks as if there were none.
+            NotFoundError: the broker has no such stream.
             As `Connection.members` and `Management.members`.
         """
-        connection = self._connection(vhost)
+        try:
+            connection = self._connection(vhost)
+        except NotFoundError as exc:
+            raise UnavailableError(exc.reason) from exc
         try:
             found = connection.members(queue)
         finally:
@@ -74,7 +79,10 @@ class Node:
                 f"the members of {queue!r} are not all known, the stream port leaves out those that"
                 " do not run: give --management-uri, or --last-copy if this node has the only copy"
             )
-        count = len(self.management.members(vhost, queue))
+        try:
+            count = len(self.management.members(vhost, queue))
+        except NotFoundError as exc:  # to this user, or it is another cluster's; the stream is there
+            raise UnavailableError(exc.reason) from exc
         if len(set(found)) < count:
             raise UnavailableError(
                 f"only {len(set(found))} of the {count} members of {queue!r} can be asked: the"

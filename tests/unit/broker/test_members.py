@@ -13,10 +13,10 @@ import pytest
 
 from coldstream.broker.answers import MOST_FILES
 from coldstream.broker.connection import Connection, StreamUri
-from coldstream.broker.frames import Key, frame, properties, string
+from coldstream.broker.frames import Code, Key, frame, properties, string
 from coldstream.broker.management import Management
 from coldstream.broker.node import Node, StreamMembers
-from coldstream.errors import UnavailableError
+from coldstream.errors import NotFoundError, UnavailableError
 from coldstream_devkit.generator import build_chunk
 from tests.support.peer import Answer, Peer, deliver, logging_in, reply
 
@@ -106,6 +106,40 @@ def test_without_a_management_api_nobody_knows_whether_all_members_were_asked(
 
     with pytest.raises(UnavailableError, match="--management-uri"):
         StreamMembers(node).earliest("/", "orders")
+
+
+def test_a_management_api_that_does_not_know_a_stream_which_the_broker_has_proves_nothing(
+    member: Callable[[bool], Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4.3.6 answers so to a user without rights in the virtual host, and any other cluster's does.
+    A stream that nobody knows counts as deleted: a hole would hide what its members have.
+    """
+
+    def unknown(*_: object) -> object:
+        raise NotFoundError("nothing at /api/queues/%2F/orders")
+
+    monkeypatch.setattr(Management, "get", unknown)
+
+    with pytest.raises(UnavailableError, match="nothing at"):
+        StreamMembers(member(True)).earliest("/", "orders")
+
+
+def test_a_stream_in_a_virtual_host_that_the_user_may_not_enter_any_more_may_have_members() -> None:
+    """A broker answers as if there were no such virtual host."""
+
+    def answer(key: int, body: bytes) -> list[bytes]:
+        if key == Key.OPEN:
+            return [reply(Key.OPEN, body, code=Code.NO_VHOST)]
+        return logging_in(key, body)
+
+    peer = Peer(answer)
+    node = Node(StreamUri("127.0.0.1", peer.port, "u", "secret"), API, seconds=60)
+    try:
+        with pytest.raises(UnavailableError, match="the user has no rights in it"):
+            StreamMembers(node).earliest("/", "orders")
+    finally:
+        node.close()
+        peer.close()
 
 
 def test_nodes_that_advertise_one_address_cannot_be_asked_one_by_one(
