@@ -8,6 +8,7 @@ mode nobody can be asked; there the operator says it, or no range is ever given 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Protocol
 
 from coldstream.agent.faults import LostLocallyError
@@ -16,6 +17,8 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.usecases.holes import ChainGap
 
 _NAMED = 3
+#: Of so many streams it is asked whether the broker knows one: all may be deleted with this one.
+_WITNESSES = 100
 _LET = "run the agent of the member that has the older log; this one goes on by itself then"
 _SEARCH = (
     "look on the other nodes for the older log and run the agent of one that has it; if none has,"
@@ -24,7 +27,7 @@ _SEARCH = (
 
 
 class NoStreamError(UnavailableError):
-    """The broker knows no such stream: it was deleted, or the broker boots yet."""
+    """The broker knows other streams but not this one: it was deleted, or the broker boots yet."""
 
 
 class Members(Protocol):
@@ -53,13 +56,16 @@ class MembersOf:
     Args:
         ask: the lowest offset that any member of a queue, by vhost and name, still has.
         names: queue of each directory, as far as it is settled.
+        knows: whether the broker has a queue at all.
     """
 
     def __init__(
-        self, ask: Callable[[str, str], int | None], names: Mapping[str, QueueName]
+        self,
+        ask: Callable[[str, str], int | None],
+        names: Mapping[str, QueueName],
+        knows: Callable[[str, str], bool],
     ) -> None:
-        self._ask = ask
-        self._names = names
+        self._ask, self._names, self._knows = ask, names, knows
 
     def earliest(self, stream: str) -> int | None:
         """As `Members` says."""
@@ -72,7 +78,18 @@ class MembersOf:
         try:
             return self._ask(name.vhost, name.queue)
         except NotFoundError as exc:
-            raise NoStreamError(exc.reason, stream=stream) from exc
+            if self._knows_another(name):
+                raise NoStreamError(exc.reason, stream=stream) from exc
+            raise UnavailableError(
+                f"{exc.reason}, nor any other stream that it had: it may have been set up anew, or"
+                " taken out of its cluster, where members may have more",
+                stream=stream,
+            ) from exc
+
+    def _knows_another(self, name: QueueName) -> bool:
+        """Whether the broker is the one that had these streams, and no new one in its place."""
+        others = {each for each in map(self._names.get, list(self._names)) if each} - {name}
+        return any(self._knows(each.vhost, each.queue) for each in islice(others, _WITNESSES))
 
 
 class OfDeleted:

@@ -81,7 +81,7 @@ class Node:
             )
         try:
             count = len(self.management.members(vhost, queue))
-        except NotFoundError as exc:  # to this user, or it is another cluster's; the stream is there
+        except NotFoundError as exc:  # the broker has it: the user may not see it there
             raise UnavailableError(exc.reason) from exc
         if len(set(found)) < count:
             raise UnavailableError(
@@ -154,6 +154,19 @@ class StreamMembers:
     node: Node
     patience: float = 10.0
     _asking: Lock = field(default_factory=Lock)
+
+    def knows(self, vhost: str, queue: str) -> bool:
+        """Whether the broker has a stream.
+
+        Raises:
+            As `Connection.leads`, but no NotFoundError.
+        """
+        try:
+            with self._asking:
+                self.node.leads(vhost, queue)
+        except NotFoundError:
+            return False
+        return True
 
     def earliest(self, vhost: str, queue: str) -> int | None:
         """The lowest offset at which a chunk of messages begins on any member; None without any.

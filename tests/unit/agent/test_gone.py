@@ -31,7 +31,13 @@ from .machine import EPOCH_MS, Machine
 from .test_gate import ORDERS, Scripted
 from .test_holes import tree
 
-STREAM = "__orders_1745252105682952932"
+STREAM, OTHER = "__orders_1745252105682952932", "__other_1745252105682952933"
+ORDERS_NAME, OTHER_NAME = QueueName("", "/", "orders"), QueueName("", "/", "other")
+
+
+def known(vhost: str, queue: str) -> bool:
+    """As `StreamMembers.knows`: a broker that has one stream."""
+    return queue == "other"
 
 
 class Proved:
@@ -340,7 +346,7 @@ def test_a_deleted_stream_with_a_gap_waits_for_no_member_that_is_gone_as_well(
     is whose is known some time after the first message.
     """
     run = deleted_with_a_gap(site, monkeypatch)
-    queues, asked = {STREAM: QueueName("", "/", "orders")}, []
+    queues, asked = {STREAM: ORDERS_NAME, OTHER: OTHER_NAME}, []
 
     def ask(vhost: str, queue: str) -> int | None:
         asked.append(run.machine.now)
@@ -352,7 +358,7 @@ def test_a_deleted_stream_with_a_gap_waits_for_no_member_that_is_gone_as_well(
 
     if again != "never":
         run.happens[150] = lambda: queues.update({"__orders_1745252999999999999": queues[STREAM]})
-    run.agent.members = MembersOf(ask, queues)
+    run.agent.members = MembersOf(ask, queues, known)
     (row,) = run.go()
 
     assert row.error is None
@@ -425,6 +431,26 @@ def test_of_a_deleted_stream_nothing_is_let_go_because_the_store_refuses_for_a_m
     assert row.error is None
 
 
+def test_a_broker_that_knows_none_of_its_streams_has_deleted_none(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node was taken out of the cluster and reset, or boots with an empty volume: all
+    directories are gone, and the other members have what this one has let go.
+    """
+    run = deleted_with_a_gap(site, monkeypatch)
+
+    def ask(vhost: str, queue: str) -> int | None:
+        raise NotFoundError("no stream")
+
+    queues = {STREAM: ORDERS_NAME, OTHER: OTHER_NAME}
+    run.agent.members = MembersOf(ask, queues, lambda *_: False)
+    (row,) = run.go()
+
+    assert "no stream" in str(row.error)
+    assert row.holes == []
+    assert not any(key.endswith(".hole") for key in site.store.objects)
+
+
 def test_a_stream_that_is_there_waits_though_its_broker_does_not_know_it(site: Site) -> None:
     """It boots yet."""
     write_stream(site.data_dir / STREAM, messages=30, chunk_messages=10, start_offset=10)
@@ -433,7 +459,8 @@ def test_a_stream_that_is_there_waits_though_its_broker_does_not_know_it(site: S
     def ask(vhost: str, queue: str) -> int | None:
         raise NotFoundError("no stream")
 
-    run.agent.members = MembersOf(ask, {STREAM: QueueName("", "/", "orders")})
+    queues = {STREAM: ORDERS_NAME, OTHER: OTHER_NAME}
+    run.agent.members = MembersOf(ask, queues, known)
     run.done = lambda rows: False  # type: ignore[method-assign]
     (row,) = run.go()
 
