@@ -324,7 +324,7 @@ class StreamFollower:
         lasting = isinstance(error, _LASTING)
         if isinstance(error, LostRangeError):
             # Who has more may be of the same queue, declared again a moment ago.
-            lasting = course.is_deleted(now)
+            lasting = self._performer.gaps.in_vain(now)
         behind = bool(proved) and course.next_offset < proved[-1].next_offset
         if behind and self.settings.upload_tail and not lasting:
             return False

@@ -24,6 +24,9 @@ from coldstream.usecases.commit_runs import CommitReport
 from coldstream.usecases.holes import ChainGap, find_gap
 
 _NAMED = 3
+#: A stream that its broker does not know, for so long after its directory was gone, is deleted;
+#: before that the broker may boot, or have declared the queue again. Seconds.
+_DELETED_SECONDS = 300.0
 
 
 @dataclass(slots=True)
@@ -57,8 +60,8 @@ class Gaps:
         notices: what there is to tell of each.
 
     Attributes:
-        deleted: whether the directory has been gone for so long that a broker which does not know
-            the stream has deleted it.
+        now: monotonic seconds of the look.
+        vanished_at: when the directory was seen to be gone; None while it is there.
     """
 
     context: Context
@@ -68,7 +71,9 @@ class Gaps:
     pause: Callable[[int], None]
     holes: list[tuple[int, int]] = field(default_factory=list)
     notices: Notices = field(default_factory=Notices)
-    deleted: bool = False
+    now: float = 0.0
+    vanished_at: float | None = None
+    _missed_at: dict[int, float] = field(default_factory=dict)  # since when, by the first offset
     _meant: tuple[int, int] | None = None  # a hole whose PUT has not been answered
 
     def bridge(self, epoch: int, begin: int, *, committed: int, to_log: bool) -> Bridged:
@@ -96,7 +101,8 @@ class Gaps:
             there = Bridged(report.next_offset, report.root.epoch, report.next_offset)
             if gap is None or gap.epoch != epoch or not (gap.fragment_follows or to_log):
                 return there
-            check_lost(self._asked, self.log.stream, gap, local_first=begin)
+            asked = self._asked(gap.first_offset)
+            check_lost(asked, self.log.stream, gap, local_first=begin)
             self._check_own(gap, begin)
             if not gap.fragment_follows:
                 self._check_begin(gap, committed)
@@ -139,11 +145,29 @@ class Gaps:
         Raises:
             LostRangeError: one can, or may.
         """
-        check_alone(self._asked, self.log.stream, begin=begin, end=end)
+        check_alone(self._asked(end), self.log.stream, begin=begin, end=end)
 
-    @property
-    def _asked(self) -> Members | None:
-        return OfDeleted(self.members) if self.deleted and self.members else self.members
+    def _asked(self, missing: int) -> Members | None:
+        """Who is asked of what is missing from an offset on.
+
+        A broker that does not know the stream has deleted it if the directory has been gone for so
+        long. What is missing here, another node's agent may hold: it has as long to upload it, once
+        the store answers.
+        """
+        if self.members is None or self.vanished_at is None:
+            return self.members
+        since = max(self.vanished_at, self._missed_at.setdefault(missing, self.now))
+        return OfDeleted(self.members) if self.now - since >= _DELETED_SECONDS else self.members
+
+    def in_vain(self, now: float) -> bool:
+        """Whether the directory has been gone for long, and what is missing missed for as long.
+
+        Args:
+            now: monotonic seconds.
+        """
+        if self.vanished_at is None:
+            return False
+        return now - max([self.vanished_at, *self._missed_at.values()]) >= _DELETED_SECONDS
 
     def _check_own(self, gap: ChainGap, begin: int) -> None:
         """This log still begins where it did: it may follow a writer with a longer one by now."""

@@ -62,6 +62,7 @@ class Performer:
         cutter: knows how far it is cut, and what waits.
         catch_up: makes the manifest follow.
         strangers: compares what others have uploaded.
+        gaps: goes on where something is missing.
         notices: what a person should know although the stream goes on.
         holes: ranges [first, next) that were declared lost, oldest first.
     """
@@ -80,14 +81,14 @@ class Performer:
     cutter: Cutter = field(init=False)
     catch_up: CatchUp = field(init=False)
     strangers: Strangers = field(init=False)
+    gaps: Gaps = field(init=False)
     _commits: Commits = field(init=False)
-    _gaps: Gaps = field(init=False)
 
     def __post_init__(self) -> None:
         context, log, settings = self.context, self.log, self.settings
         members = self.members or (LastCopy() if settings.last_copy else None)
         self._commits = Commits(context, self.function, log.stream, self.pause)
-        self._gaps = Gaps(context, self._commits, log, members, self.pause)
+        self.gaps = Gaps(context, self._commits, log, members, self.pause)
         every = 0.0 if settings.once else settings.compare_seconds
         self.cutter = Cutter(log, settings, self.lanes)
         self.strangers = Strangers(context, log, every, self.notices)
@@ -98,12 +99,12 @@ class Performer:
     @property
     def notices(self) -> Notices:
         """As the class says."""
-        return self._gaps.notices
+        return self.gaps.notices
 
     @property
     def holes(self) -> list[tuple[int, int]]:
         """As the class says."""
-        return self._gaps.holes
+        return self.gaps.holes
 
     def steer(self, settings: AgentSettings) -> None:
         """Go on with other settings."""
@@ -123,7 +124,7 @@ class Performer:
         Raises:
             ColdstreamError, OSError: it cannot be done.
         """
-        self._gaps.deleted = course.is_deleted(seen.now)
+        self.gaps.now, self.gaps.vanished_at = seen.now, course.vanished_at
         match effect:
             case Cut():
                 yield from self._cut(effect, course, seen, jobs)
@@ -133,7 +134,7 @@ class Performer:
                 self.cutter.restart_at(offset)
             case Bridge(epoch, begin, limit):
                 self.log.check_indexes(course.position)
-                yield self._gaps.bridge(epoch, begin, committed=limit, to_log=True)
+                yield self.gaps.bridge(epoch, begin, committed=limit, to_log=True)
             case ReadTurn():
                 item = self.context.catalog.get(self.log.stream)
                 yield TurnRead() if item is None else TurnRead(item.next_offset, item.epoch)
@@ -202,7 +203,7 @@ class Performer:
             self.context,
             self._commits,
             self.log,
-            self._gaps,
+            self.gaps,
             limit=limit,
             settings=self.settings,
             name=self.names.get(self.log.stream, QueueName()),

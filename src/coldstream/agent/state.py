@@ -24,9 +24,6 @@ from coldstream.agent.division import Turn
 from coldstream.errors import ColdstreamError
 
 NEVER = float("-inf")
-#: A stream that its broker does not know, for so long after its directory was gone, is deleted;
-#: before that the broker may boot, or have declared the queue again. Seconds.
-DELETED_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +164,6 @@ class Course:
     def vanished(self) -> bool:
         """Whether its directory is gone."""
         return self.vanished_at is not None
-
-    def is_deleted(self, now: float) -> bool:
-        """Whether its directory has been gone for so long that it does not come back."""
-        return self.vanished_at is not None and now - self.vanished_at >= DELETED_SECONDS
 
     @property
     def claim(self) -> OwnClaim:

@@ -431,6 +431,26 @@ def test_of_a_deleted_stream_nothing_is_let_go_because_the_store_refuses_for_a_m
     assert row.error is None
 
 
+def test_when_the_store_comes_back_other_nodes_have_time_to_upload_what_is_missing_here(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each node holds files of it. Another agent may have what this one had to let go, and comes
+    to it when the store answers, as this one does: a hole at once would hide what it has.
+    """
+    run = deleted_with_a_gap(site, monkeypatch)
+    run.happens[500], back = run.happens.pop(100), []
+    run.happens[499] = lambda: back.append(run.machine.now)
+
+    def ask(vhost: str, queue: str) -> int | None:
+        raise NotFoundError("no stream")
+
+    run.agent.members = MembersOf(ask, {STREAM: ORDERS_NAME, OTHER: OTHER_NAME}, known)
+    (row,) = run.go()
+
+    assert row.holes == [(50, 210)]
+    assert run.machine.now > back[0] + 300
+
+
 def test_a_broker_that_knows_none_of_its_streams_has_deleted_none(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
