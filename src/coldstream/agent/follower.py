@@ -302,6 +302,11 @@ class StreamFollower:
             self.progress.gone = GoneStream(at_ms)
             self.course = between.vanished(self.course, now)
 
+    def come_back(self) -> None:
+        """The directory is there again: a member was made anew, of which what is held is part."""
+        self.progress.gone = None
+        self.course = replace(self.course, vanished_at=None)
+
     def over(self, now: float) -> bool:
         """Whether the directory is gone, and nothing more of it can be uploaded; says so then.
 

@@ -258,8 +258,8 @@ class Agent:
         for stream in found.streams:
             follower = self._followers.get(stream)
             if follower is not None and follower.progress.gone and self._came_back(stream):
-                self._part(stream)
-                follower = None
+                follower.come_back()
+                self._turns.wake(stream, now)
             if follower is None and not begun:
                 self._followers[stream] = self._follower(stream)
                 self._turns.begin(stream)
@@ -290,7 +290,7 @@ class Agent:
                 self._turns.wake(stream, now)
 
     def _came_back(self, stream: str) -> bool:
-        """Whether a directory that was gone is another one now; what was held of it is let go then.
+        """Whether a member was made anew where a directory was gone.
 
         Not because something has happened in one that stayed behind, or it cannot be read.
         """

@@ -298,6 +298,47 @@ def test_what_happens_in_a_directory_that_stayed_behind_lets_go_of_nothing_that_
     assert row.gone.end == 30
 
 
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_member_that_is_made_anew_lets_go_of_nothing_that_is_held_of_the_one_before(
+    site: Site, stays: bool
+) -> None:
+    """S3 is down, and local retention has taken from the other members what is held here."""
+    directory = site.data_dir / STREAM
+    write_stream(directory, messages=30, chunk_messages=5, segment_bytes=1500)
+    begin = StreamLog(directory).segments()[-1]
+    down = Faults(1, 10**9, lambda: UnavailableError("S3 does not answer"))
+    run = Run(site, down, most_looks=400, settings={"poll_seconds": 1}, breaks=("store.put",))
+    run.agent.members = Older(begin)
+
+    def lost() -> None:
+        shutil.rmtree(directory)
+        if stays:
+            directory.mkdir()
+
+    def made_anew() -> None:
+        more = {"chunk_messages": 5, "segment_bytes": 1500, "start_timestamp": EPOCH_MS}
+        write_stream(directory, messages=40 - begin, start_offset=begin, **more)
+
+    run.happens = {20: lost, 150: made_anew, 200: lambda: setattr(down, "length", 0)}
+    run.done = lambda rows: False  # type: ignore[method-assign]
+    (row,) = run.go()
+
+    assert row.holes == []
+    assert row.gone is None
+    assert [each[2] for each in tree(site)] == ["FRAGMENT"] * len(tree(site))
+    assert site.catalog.items[STREAM].next_offset == 40
+
+
+class Older:
+    """Other members, whose logs begin at `first`."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+
+    def earliest(self, stream: str) -> int | None:
+        return self._first
+
+
 def deleted_with_a_gap(site: Site, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Run:
     """Uploads hang, and more segments come than may be held of one stream; then it is deleted."""
     monkeypatch.setattr("coldstream.agent.held._OF_ONE_STREAM", 4)
