@@ -27,7 +27,7 @@ from typing import Protocol
 from coldstream.agent.committed import Known
 from coldstream.agent.directory import scan
 from coldstream.agent.files import DISK, LogFiles
-from coldstream.agent.listing import Listing, Lists
+from coldstream.agent.listing import Listing, Lists, Names
 from coldstream.agent.log import StreamLog
 from coldstream.agent.proof import (
     AGAIN_MOST,
@@ -168,7 +168,7 @@ class Gate:
     @property
     def names(self) -> Mapping[str, QueueName]:
         """Queue of each directory, as far as it is settled; it grows while the gate looks."""
-        return _Names(self)
+        return Names(self.asked, self.name)
 
     def name(self, stream: str) -> QueueName | None:
         """Queue of one directory; None if it is not settled."""
@@ -380,22 +380,3 @@ _UNTOLD = (
     " may not see its virtual host"
 )
 _UNPROVED = "the broker's last chunk is not in the local files yet, or it has none"
-
-
-class _Names(Mapping[str, QueueName]):
-    """The gate's queues as a mapping that is looked up when it is needed."""
-
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    def __getitem__(self, stream: str) -> QueueName:
-        name = self._gate.name(stream)
-        if name is None:
-            raise KeyError(stream)
-        return name
-
-    def __iter__(self) -> Iterator[str]:
-        return (each for each in self._gate.asked() if self._gate.name(each) is not None)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)

@@ -10,14 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Lock
 
 from coldstream.agent import removed
 from coldstream.agent.files import LogFile, LogFiles, Stamp
-from coldstream.agent.removed import Handle, first_of, identity_of, numbers, pair
+from coldstream.agent.removed import Handle, OfStream, first_of, identity_of, numbers, pair
 from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX
 from coldstream.osiris.segment import index_name, segment_name
 
@@ -32,33 +31,6 @@ _OVER_BUDGET = (
 )
 #: Segments of one stream that are held at the most; the oldest go first, and the newest is one.
 _OF_ONE_STREAM = 256
-
-
-@dataclass(slots=True)
-class _Of:
-    """What is held of one stream.
-
-    Attributes:
-        files: by name.
-        removed: bytes of those that the broker has removed, oldest first.
-        lacking: how many files are there and not held, because too many are.
-        seen: the directory, and what was committed, when all that had come was held without a
-            look; None if it never was.
-        since: the first segment that is to be held; None if nobody has said.
-        doubted: for which epoch it was doubted last; 0 for none, or one that nobody knows.
-    """
-
-    files: dict[str, Handle] = field(default_factory=dict)
-    removed: dict[str, int] = field(default_factory=dict)
-    lacking: int = 0
-    seen: object = None
-    since: int | None = None
-    doubted: int = 0
-
-    @property
-    def unlinked(self) -> int:
-        """Bytes of all that the broker has removed."""
-        return sum(self.removed.values())
 
 
 class Held:
@@ -80,7 +52,7 @@ class Held:
 
     def __init__(self, files: LogFiles, *, budget: int, most: int) -> None:
         self._files, self._budget, self._most = files, budget, most
-        self._held: dict[str, _Of] = {}
+        self._held: dict[str, OfStream] = {}
         self._lock = Lock()
         self._idle: dict[str, None] = {}  # streams of which only the newest segment is held
         self._count = self._unlinked = 0
@@ -104,7 +76,7 @@ class Held:
                 yet whether what is held was committed.
         """
         with self._lock:
-            held = dict(self._held.get(directory.name, _Of()).files)
+            held = dict(self._held.get(directory.name, OfStream()).files)
             for handle in held.values():
                 handle.users += 1  # others may let go of it meanwhile
         try:
@@ -165,7 +137,7 @@ class Held:
         except OSError:
             there = set()
         with self._lock:
-            held = self._held.setdefault(directory.name, _Of())
+            held = self._held.setdefault(directory.name, OfStream())
             there = removed.standing(there, held.files)
             held.seen, held.since = None, needed[0] if needed else None
             self._drop(held, self._needless(held, directory, there, wanted))
@@ -189,13 +161,13 @@ class Held:
         try:
             stamp = self._files.stamp(directory, "")
             with self._lock:
-                if self._held.get(directory.name, _Of()).seen == (stamp.directory, proved):
+                if self._held.get(directory.name, OfStream()).seen == (stamp.directory, proved):
                     return  # files that grow are held already
             there = self._whole(directory)
         except OSError:
             return  # the look says why
         with self._lock:
-            held = self._held.setdefault(directory.name, _Of())
+            held = self._held.setdefault(directory.name, OfStream())
             there = removed.standing(there, held.files)
             self._idle.pop(directory.name, None)
             self.lacking -= held.lacking
@@ -249,24 +221,24 @@ class Held:
     def sure(self, directory: Path) -> int:
         """All that is held of a stream below this was committed, as far as the files can say."""
         with self._lock:
-            files = self._held.get(directory.name, _Of()).files
+            files = self._held.get(directory.name, OfStream()).files
             at = removed.anchor(files)
             return 0 if at is None else files[index_name(at)].proved
 
     def holds(self, directory: Path) -> bool:
         """Whether anything is held of a stream."""
         with self._lock:
-            return bool(self._held.get(directory.name, _Of()).files)
+            return bool(self._held.get(directory.name, OfStream()).files)
 
     def any_removed(self, directory: Path) -> bool:
         """Whether anything is held of a stream that the broker had removed at the last look."""
         with self._lock:
-            return bool(self._held.get(directory.name, _Of()).removed)
+            return bool(self._held.get(directory.name, OfStream()).removed)
 
     def release(self, directory: Path, below: int) -> None:
         """Hold no segment that begins below this offset: all of them are durable."""
         with self._lock:
-            held = self._held.get(directory.name, _Of())
+            held = self._held.get(directory.name, OfStream())
             self._drop(held, [name for name in held.files if first_of(name) < below])
 
     def doubt(self, directory: Path, *, epoch: int = 0) -> None:
@@ -280,7 +252,7 @@ class Held:
             epoch: of the last chunk that is proved to be committed; 0 if unknown.
         """
         with self._lock:
-            held = self._held.setdefault(directory.name, _Of())
+            held = self._held.setdefault(directory.name, OfStream())
             if epoch and held.doubted == epoch:
                 return
             held.doubted = epoch
@@ -315,7 +287,7 @@ class Held:
 
     def _hold(
         self,
-        held: _Of,
+        held: OfStream,
         directory: Path,
         offset: int,
         there: Collection[str],
@@ -336,7 +308,7 @@ class Held:
         if len(held.files.keys() & names) == 1:
             self._drop(held, held.files.keys() & names)
 
-    def _hold_one(self, held: _Of, directory: Path, name: str, proved: int) -> None:
+    def _hold_one(self, held: OfStream, directory: Path, name: str, proved: int) -> None:
         before = held.files.get(name)
         try:
             identity = identity_of(self._files.stamp(directory, name))
@@ -357,7 +329,7 @@ class Held:
             return  # it is gone, or no file can be opened any more: a later look tries again
 
     def _needless(
-        self, held: _Of, directory: Path, there: Collection[str], wanted: Collection[str]
+        self, held: OfStream, directory: Path, there: Collection[str], wanted: Collection[str]
     ) -> set[str]:
         """What is not wanted, but for what lies above the oldest index (`_drop_cut` says more).
 
@@ -368,7 +340,7 @@ class Held:
         going = removed.going(held.files, there, late, partial(self._files.open, directory))
         return {name for name in rest if name in there or first_of(name) not in going}
 
-    def _drop_cut(self, held: _Of, directory: Path, there: Collection[str]) -> None:
+    def _drop_cut(self, held: OfStream, directory: Path, there: Collection[str]) -> None:
         stamp = partial(self._files.stamp, directory)
         open_file = partial(self._files.open, directory)
         for first in removed.cut_off(held.files, there, held.since or 0, stamp, open_file):
@@ -386,7 +358,7 @@ class Held:
         self._drop(idle, set(idle.files))
         return True
 
-    def _bound(self, held: _Of, there: Collection[str]) -> None:
+    def _bound(self, held: OfStream, there: Collection[str]) -> None:
         """See what the broker has removed of a stream; let files go while all are too much."""
         gone = sorted(name for name in held.files if name not in there)
         sizes = {name: held.files[name].file.size() for name in gone}
@@ -398,7 +370,7 @@ class Held:
             self._drop(most, most.removed.keys() & pair(first_of(next(iter(most.removed)))))
             self.dropped += 1
 
-    def _drop(self, held: _Of, names: Collection[str]) -> None:
+    def _drop(self, held: OfStream, names: Collection[str]) -> None:
         for name in names:
             held.files.pop(name).leave()
             self._unlinked -= held.removed.pop(name, 0)
@@ -406,7 +378,7 @@ class Held:
 
     def _used(self, stream: str, name: str) -> Handle | None:
         with self._lock:
-            handle = self._held.get(stream, _Of()).files.get(name)
+            handle = self._held.get(stream, OfStream()).files.get(name)
             if handle is not None:
                 handle.users += 1
             return handle

@@ -6,7 +6,7 @@ known. But the first answer is waited for, without which nothing goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Protocol
@@ -111,3 +111,29 @@ class Listing:
             self._supers_at = _NEVER  # ask again: new partitions are not known
         else:
             self.trouble, self._listed_at = "", now
+
+
+class Names(Mapping[str, QueueName]):
+    """Queues of directories, as a mapping that is looked up when it is needed.
+
+    Args:
+        asked: directories that have been asked about.
+        name: queue of one; None if it is not settled.
+    """
+
+    def __init__(
+        self, asked: Callable[[], list[str]], name: Callable[[str], QueueName | None]
+    ) -> None:
+        self._asked, self._name = asked, name
+
+    def __getitem__(self, stream: str) -> QueueName:
+        name = self._name(stream)
+        if name is None:
+            raise KeyError(stream)
+        return name
+
+    def __iter__(self) -> Iterator[str]:
+        return (each for each in self._asked() if self._name(each) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

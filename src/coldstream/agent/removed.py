@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from errno import EAGAIN
 
 import numpy as np
@@ -62,6 +62,33 @@ class Handle:
         self.users -= 1
         if not self.users:
             self.close.close()
+
+
+@dataclass(slots=True)
+class OfStream:
+    """What is held of one stream.
+
+    Attributes:
+        files: by name.
+        removed: bytes of those that the broker has removed, oldest first.
+        lacking: how many files are there and not held, because too many are.
+        seen: the directory, and what was committed, when all that had come was held without a
+            look; None if it never was.
+        since: the first segment that is to be held; None if nobody has said.
+        doubted: for which epoch it was doubted last; 0 for none, or one that nobody knows.
+    """
+
+    files: dict[str, Handle] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)
+    lacking: int = 0
+    seen: object = None
+    since: int | None = None
+    doubted: int = 0
+
+    @property
+    def unlinked(self) -> int:
+        """Bytes of all that the broker has removed."""
+        return sum(self.removed.values())
 
 
 def that_count(
