@@ -60,7 +60,7 @@ async def end_of(member: Member, stream: str) -> End:
     elif committed >= last:
         # All of it by now, perhaps only since a moment; still none is there of tracking data alone.
         found = await member.header(stream, OffsetType.LAST) if last >= 0 else None
-        if found is None:
+        if found is None and (last < 0 or await _ends_with(member, stream, last)):
             return End(0, None)
     elif committed >= 0:
         found = await member.header(stream, OffsetType.OFFSET, committed)
@@ -69,6 +69,11 @@ async def end_of(member: Member, stream: str) -> End:
     if found is None:
         raise UnavailableError(_UNKNOWN, stream=stream)
     return End(found.next_offset, found)
+
+
+async def _ends_with(member: Member, stream: str, last: int) -> bool:
+    """Whether this is still the last chunk: else a newer one, not committed, was looked for."""
+    return (await member.statistics(stream)).get("last_chunk_id") == last
 
 
 async def last_chunk(member: Member, stream: str) -> Parcel | None:

@@ -115,6 +115,22 @@ def test_what_is_committed_while_the_numbers_are_asked_for_is_no_empty_log(befor
     assert last(Quick([_USER, _DELTA, _DELTA], before)) == 0
 
 
+def test_a_log_that_grows_while_it_is_asked_for_its_end_is_no_empty_one() -> None:
+    """All was committed when the numbers were told; what has come since is not."""
+
+    @dataclass
+    class Busy(Member):
+        async def statistics(self, stream: str) -> Mapping[str, int]:
+            self.committed = len(self.kinds)
+            told = await super().statistics(stream)
+            self.ids.append(self.ids[-1] + 10)
+            self.kinds.append(_USER)
+            return told
+
+    with pytest.raises(UnavailableError):
+        last(Busy([_USER, _USER], 1))
+
+
 @pytest.mark.parametrize(
     "member",
     [
