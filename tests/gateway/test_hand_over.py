@@ -494,6 +494,72 @@ def test_a_log_that_has_lost_a_little_and_goes_on_across_what_was_read_is_not_re
     assert found == list(range(20))
 
 
+def test_a_log_that_is_written_anew_between_two_questions_is_not_read_on() -> None:
+    """Who looks has no chunk yet; who subscribes then gets what is due, and not what is below."""
+
+    class Powerless(Steady):
+        async def at(self, vhost: str, stream: str, offset: int) -> Parcel | None:
+            found = await super().at(vhost, stream, offset)
+            if found is None:
+                self.log = [*self.log, *logged("new", 18, 25, epoch=2)]
+            return found
+
+    broker = Powerless(logged("old", 0, 20))
+    found: list[int] = []
+
+    def hangs_up() -> float:
+        """Once."""
+        broker.rng.random = lambda: 0.9  # type: ignore[method-assign]
+        return 0.0
+
+    async def read(stream: TieredStream) -> None:
+        async for batch in stream.follow(0, ALL):
+            found.extend(each.chunk_id for each in batch.parcels)
+            if len(found) == 20:
+                broker.log, broker.rng.random = broker.log[:18], hangs_up  # type: ignore[method-assign]
+            assert len(found) <= 20, "18 and 19 are others by now"
+
+    stream = TieredStream("/", "s", None, cast(BrokerTier, broker), None, lambda *_: None)
+    with pytest.raises(DivergedError, match="has lost"):
+        asyncio.run(asyncio.wait_for(read(stream), 10))
+
+
+@pytest.mark.parametrize("uploaded", [False, True])
+def test_a_log_whose_chunks_begin_among_what_was_given_is_not_read_on_behind_it(
+    uploaded: bool,
+) -> None:
+    """Offsets were stored where messages stood, and what is due begins a chunk once more."""
+
+    def made(first: int, count: int, epoch: int, kind: ChunkType = ChunkType.USER) -> Chunk:
+        data = memoryview(chunk(first, *[b"x"] * count, epoch=epoch, kind=kind))
+        return chunk_at(data, 0, len(data))
+
+    old = [made(0, 10, 1), made(10, 10, 1)]
+    stored = made(10, 1, 2, ChunkType.TRACKING_DELTA)
+    new = [*old[:1], stored, *[made(n, 1, 2) for n in range(11, 25)]]
+    tier, broker = Tier(), Steady(new if uploaded else old)
+    tier.add(NAME, [[bytes(each.buffer)] for each in old])
+    found: list[int] = []
+
+    def hangs_up() -> float:
+        """Once."""
+        broker.rng.random = lambda: 0.9  # type: ignore[method-assign]
+        return 0.0
+
+    async def read() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            remote = RemoteStream(tier.reader(NAME), pool) if uploaded else None
+            stream = TieredStream("/", "s", remote, cast(BrokerTier, broker), None, lambda *_: None)
+            async for batch in stream.follow(0, ALL):
+                found.extend(each.chunk_id for each in batch.parcels)
+                if len(found) == 2 and not uploaded:
+                    broker.log, broker.rng.random = new, hangs_up  # type: ignore[method-assign]
+                assert len(found) <= 2, "11 to 19 are others by now"
+
+    with pytest.raises(DivergedError, match="has lost"):
+        asyncio.run(asyncio.wait_for(read(), 10))
+
+
 def test_a_member_that_is_behind_is_read_on_though_nothing_of_it_is_uploaded_yet() -> None:
     """A node that has just come back gives again what another one has given before it died."""
 

@@ -82,9 +82,11 @@ class BrokerTier:
 
     async def at(self, vhost: str, stream: str, offset: int) -> Parcel | None:
         """The chunk of messages that has `offset`, or the next one; None if there is none."""
-        return await self._of_member(
+        found = await self._of_member(
             vhost, stream, lambda at: at.header(stream, OffsetType.OFFSET, offset)
         )
+        # A member whose log ends below gives what it is written next, wherever that stands.
+        return found if found is not None and found.next_offset > offset else None
 
     def generation(self, vhost: str) -> int:
         """Another number whenever the connection to the node of the URI is another one, or gone."""

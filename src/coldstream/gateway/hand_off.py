@@ -45,11 +45,13 @@ class Mark(NamedTuple):
         epoch: of its writer.
         timestamp: ms; of the manifest's last chunk the greatest that it may have. None if nobody
             can say.
+        end: offset after its last message; 0 if nobody can say.
     """
 
     chunk_id: int
     epoch: int
     timestamp: int | None
+    end: int = 0
 
 
 def same_log(last: Mark | None, found: Mark | None) -> bool:
@@ -66,7 +68,8 @@ def same_log(last: Mark | None, found: Mark | None) -> bool:
     if last is None or found is None:
         return True  # nothing says otherwise
     if found.chunk_id > last.chunk_id:
-        return True  # retention has taken that one, or it holds tracking data
+        # Retention has taken that one, or it holds tracking data; half a chunk nobody takes.
+        return found.chunk_id >= last.end
     return has(found, last)
 
 
@@ -79,7 +82,7 @@ def has(found: Mark, last: Mark) -> bool:
     return found.timestamp <= last.timestamp
 
 
-def may_come_again(found: Mark, next_offset: int, given: Mark) -> bool:
+def may_come_again(found: Mark, given: Mark) -> bool:
     """Whether a chunk that was read before may be of the log that gave `given`, the last one.
 
     A member that is behind gives again what another one has given. In its log stands that very
@@ -88,13 +91,12 @@ def may_come_again(found: Mark, next_offset: int, given: Mark) -> bool:
 
     Args:
         found: the chunk.
-        next_offset: after it.
         given: the last chunk that was read.
     """
     if found.chunk_id == given.chunk_id:
         return has(found, given)
     newer = found.epoch > given.epoch or (found.timestamp or 0) > (given.timestamp or 0)
-    return next_offset <= given.chunk_id and not newer
+    return found.end <= given.chunk_id and not newer
 
 
 def across(due: int, local_first: int | None, remote_next: int) -> Verdict:

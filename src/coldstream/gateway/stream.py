@@ -87,7 +87,6 @@ class TieredStream:
     find_remote: Callable[[], Awaitable[RemoteStream | None]] | None = None
     local_first: bool = False
     _given: Mark | None = field(default=None, init=False)  # the last chunk that was
-    _given_end: int = field(default=0, init=False)  # after it
 
     async def locate(self, spec: OffsetSpec) -> int:
         """The offset at which a subscription begins; the chunk that contains it comes first.
@@ -175,7 +174,6 @@ class TieredStream:
                         position = max(position, batch.next_offset)
                         if batch.parcels:
                             self._given = _mark(batch.parcels[-1])
-                            self._given_end = batch.parcels[-1].next_offset
             except (UnavailableError, ConflictError) as exc:
                 failures = 0 if position > before else failures + 1
                 wait = min(_AGAIN_SECONDS * 2 ** min(failures, 10), _AGAIN_MOST)
@@ -205,9 +203,11 @@ class TieredStream:
             await self._grown(position)
             return
         try:
-            await self._check_log(self.broker)
+            sure = await self._check_log(self.broker)
             async with contextlib.aclosing(self._locally(self.broker, position, wanted)) as batches:
                 async for batch in batches:
+                    # By now it may have what it had not, and another one than was given.
+                    sure = sure or await self._check_log(self.broker) or True
                     yield batch
                     position = batch.next_offset
         except NotFoundError as exc:
@@ -277,13 +277,15 @@ class TieredStream:
                     committed = fed.committed or due - 1
                     yield Batch([parcel], due, committed=committed, tier=Tier.BROKER)
 
-    async def _check_log(self, broker: BrokerTier) -> None:
+    async def _check_log(self, broker: BrokerTier) -> bool:
         """See that the broker's log is the one that was read, and whose begin the manifest has.
+
+        False if it does not come so far, so that nobody can say.
 
         Raises:
             DivergedError: it is another one.
         """
-        given, last = self._given, None
+        given, last, sure = self._given, None, True
         if self.remote is not None:
             last = _end_of((await self.remote.snapshot()).root)
         for known in (last, given):
@@ -292,6 +294,8 @@ class TieredStream:
             found = await broker.at(self.vhost, self.name, known.chunk_id)
             if not same_log(known, None if found is None else _mark(found)):
                 raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=known.chunk_id)
+            sure = sure and found is not None
+        return sure
 
     def _check_joined(self, batch: Batch, position: int) -> None:
         """See that no chunk begins among what was given: in one log, one begins where one ends.
@@ -301,7 +305,8 @@ class TieredStream:
         """
         first = next((each for each in batch.parcels if each.next_offset > position), None)
         # Whoever goes back on purpose begins where he likes.
-        if first is not None and first.chunk_id < self._given_end <= position:
+        given_end = self._given.end if self._given is not None else 0
+        if first is not None and first.chunk_id < given_end <= position:
             raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=first.chunk_id)
 
     async def _check_skipped(self, parcel: Parcel, due: int) -> None:
@@ -310,11 +315,11 @@ class TieredStream:
         Raises:
             DivergedError: it is another one, or nobody can say.
         """
-        given = self._given if self._given_end <= due else None
-        if given is not None and may_come_again(_mark(parcel), parcel.next_offset, given):
+        given = self._given
+        if given is not None and given.end <= due and may_come_again(_mark(parcel), given):
             return
         if self.remote is not None:
-            chunks = self.remote.read(parcel.chunk_id, None)
+            chunks = self.remote.read(parcel.chunk_id, None, given)
             async with contextlib.aclosing(chunks):
                 async for batch in chunks:
                     if any(each.header == parcel.header for each in batch.parcels):
@@ -372,7 +377,7 @@ class TieredStream:
 
 
 def _mark(parcel: Parcel) -> Mark:
-    return Mark(parcel.chunk_id, parcel.epoch, parcel.timestamp)
+    return Mark(parcel.chunk_id, parcel.epoch, parcel.timestamp, parcel.next_offset)
 
 
 def _end_of(root: Root) -> Mark | None:
@@ -380,6 +385,8 @@ def _end_of(root: Root) -> Mark | None:
     last = root.last_chunk
     if last is None:
         return None
-    newest = root.entries[-1] if len(root.entries) else None
-    known = newest is not None and newest.kind is not EntryKind.HOLE
-    return Mark(last.chunk_id, last.epoch, root.last_timestamp if known else None)
+    newest = root.entries[-1].kind if len(root.entries) else EntryKind.HOLE
+    timestamp = root.last_timestamp if newest is not EntryKind.HOLE else None
+    # A group may end with a hole.
+    end = root.next_offset if newest is EntryKind.FRAGMENT else 0
+    return Mark(last.chunk_id, last.epoch, timestamp, end)

@@ -68,7 +68,7 @@ def test_a_log_with_another_chunk_where_the_manifest_ends_is_another_log(
 
 
 @pytest.mark.parametrize(
-    ("chunk", "next_offset", "may"),
+    ("chunk", "end", "may"),
     [
         (Mark(100, 3, 1000), 110, True),  # the very chunk
         (Mark(100, 4, 1000), 110, False),  # written anew under another epoch
@@ -82,6 +82,13 @@ def test_a_log_with_another_chunk_where_the_manifest_ends_is_another_log(
     ],
 )
 def test_what_comes_again_may_be_of_the_log_that_was_read_or_not(
-    chunk: Mark, next_offset: int, may: bool
+    chunk: Mark, end: int, may: bool
 ) -> None:
-    assert may_come_again(chunk, next_offset, Mark(100, 3, 1000)) is may
+    assert may_come_again(chunk._replace(end=end), Mark(100, 3, 1000)) is may
+
+
+def test_a_log_with_a_chunk_that_begins_within_the_last_one_is_another_one() -> None:
+    last = Mark(100, 3, 1000, end=110)
+
+    assert same_log(last, Mark(110, 3, 1000))  # retention has taken it
+    assert not same_log(last, Mark(109, 3, 1000))

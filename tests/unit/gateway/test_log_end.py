@@ -166,3 +166,27 @@ def test_nobody_begins_below_what_he_asked_for_while_the_end_is_not_committed(
         found = None
 
     assert found == expected.get(spec)
+
+
+def test_what_a_member_gives_whose_log_ends_below_an_offset_is_not_taken_for_the_chunk_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waits for what comes next, wherever that stands: here because a member is behind."""
+
+    class Behind(Member):
+        async def header(self, stream: str, where: OffsetType, value: int = 0) -> Parcel | None:
+            del stream
+            return self._parcel(1) if where is OffsetType.OFFSET else None
+
+    async def asked(tier: BrokerTier, uri: StreamUri, vhost: str) -> Member:
+        del tier, uri, vhost
+        return Behind([_USER, _USER, _USER], 0)
+
+    monkeypatch.setattr(BrokerTier, "_ask_at", asked)
+    tier = BrokerTier(StreamUri("127.0.0.1", 5552, "u", "secret"))
+    found = asyncio.run(tier.at("/", "s", 19))
+    assert found is not None
+    assert found.chunk_id == 10
+    assert asyncio.run(tier.at("/", "s", 20)) is None
+    with pytest.raises(UnavailableError):
+        asyncio.run(tier.locate("/", "s", Offset(99)))
