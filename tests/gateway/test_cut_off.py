@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from coldstream.errors import DivergedError
+from coldstream.errors import ColdstreamError, DivergedError
+from coldstream.gateway.delivery import Delivery
 from coldstream.gateway.remote import RemoteStream
 from coldstream.gateway.stream import TieredStream, Wanted
 from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import LastChunk, Root
+from tests.gateway.test_standing_still import Line, until
 from tests.support.tier import SMALL, Tier, chunk
 
 NAME, ALL = "__s_1", Wanted(None, {})
@@ -131,3 +133,30 @@ def test_who_has_what_a_new_writer_has_uploaded_under_its_own_epoch_reads_on() -
 
     asyncio.run(asyncio.wait_for(read(), 60))
     assert found == list(range(15))
+
+
+def test_who_stands_still_among_chunks_that_were_fetched_together_is_told_of_a_claim_too() -> None:
+    """He has only some of them; that nobody has taken all of them is no reason to forget him."""
+    tier, line, told = Tier(), Line(), list[ColdstreamError]()
+    tier.add(NAME, [[chunk(n, b"old") for n in range(2)], [chunk(n, b"old") for n in range(2, 10)]])
+    line.open.set()
+
+    async def run() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            remote = RemoteStream(tier.reader(NAME), pool)
+            stream = TieredStream("/", "s", remote, None, None, print, poll_seconds=0.001)
+            delivery = Delivery(
+                1, stream, 0, ALL, 1, line, lambda *_: None, lambda _, e: told.append(e), idle=0.02
+            )
+            task = asyncio.create_task(delivery.run())
+            delivery.grant(5)
+            await until(lambda: line.settled)
+            claimed(tier, floor=2, upto=15)
+            delivery.grant(100)
+            await until(lambda: told or len(line.sent) == 15)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
+    assert line.sent == list(range(5)), "2 to 4 are others by now, which he has not seen"
+    assert isinstance(told[0], DivergedError)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from coldstream.errors import ColdstreamError, InternalError
 from coldstream.gateway import answers
+from coldstream.gateway.parcel import Parcel
 from coldstream.gateway.remote import Batch, Tier
 from coldstream.gateway.stream import TieredStream, Wanted
 
@@ -100,27 +101,27 @@ class Delivery:
     async def _send(self, batches: AsyncGenerator[Batch, None]) -> None:
         """Until the client stands still."""
         async for batch in batches:
-            for frame_of in self._frames(batch):
-                if not self.credit and not await self._credit(self.idle):
+            sent: Parcel | None = None
+            for parcel in batch.parcels:
+                if parcel.next_offset <= self.position:
+                    continue  # it was sent before the client stood still
+                ready = self.credit or await self._credit(self.idle)
+                if not ready:
                     self.line.settle()
+                # Before, so that no more than this chunk lies behind what waits.
+                if not ready or not await self.line.drained(self.idle):
+                    if sent is not None:
+                        self.stream.gave(sent)
                     return
-                if not await self.line.drained(self.idle):
-                    return  # before, so that no more than this chunk lies behind what waits
-                parts, size, next_offset = frame_of
-                self.line.write(parts)
+                self.line.write([self._head(parcel, batch), *parcel.parts])
                 self.credit -= 1
-                self.position = next_offset
-                self.count(size, batch.tier)
+                self.position, sent = parcel.next_offset, parcel
+                self.count(parcel.size, batch.tier)
             self.position = max(self.position, batch.next_offset)
 
-    def _frames(self, batch: Batch) -> Iterator[tuple[list[bytes | memoryview], int, int]]:
-        for parcel in batch.parcels:
-            if parcel.next_offset <= self.position:
-                continue  # it was sent before the client stood still
-            head = answers.deliver(
-                self.subscription, parcel.size, max(batch.committed, 0), self.version
-            )
-            yield [head, *parcel.parts], parcel.size, parcel.next_offset
+    def _head(self, parcel: Parcel, batch: Batch) -> bytes:
+        committed = max(batch.committed, 0)
+        return answers.deliver(self.subscription, parcel.size, committed, self.version)
 
     async def _credit(self, seconds: float | None) -> bool:
         """Wait for credit; False if none comes for so long."""

@@ -173,7 +173,7 @@ class TieredStream:
                         yield batch
                         position = max(position, batch.next_offset)
                         if batch.parcels:
-                            self._given = _mark(batch.parcels[-1])
+                            self.gave(batch.parcels[-1])
             except (UnavailableError, ConflictError) as exc:
                 failures = 0 if position > before else failures + 1
                 wait = min(_AGAIN_SECONDS * 2 ** min(failures, 10), _AGAIN_MOST)
@@ -183,6 +183,10 @@ class TieredStream:
                 await asyncio.sleep(wait)
             else:
                 failures = 0
+
+    def gave(self, parcel: Parcel) -> None:
+        """This is the last chunk that was given: where not all of a batch was, its reader says."""
+        self._given = _mark(parcel)
 
     async def _once(self, position: int, wanted: Wanted) -> AsyncGenerator[Batch, None]:
         """What the manifest has, then what the local tier has, as long as that goes well."""
