@@ -21,7 +21,9 @@ from coldstream.broker.connection import StreamUri
 from coldstream.broker.frames import Code, Key, string
 from coldstream.broker.management import Management
 from coldstream.gateway import remote as tiers
+from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.broker_users import BrokerUsers
+from coldstream.gateway.parcel import Parcel
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import LastChunk
 from coldstream.osiris.chunk import iter_chunks, parse_chunk_header
@@ -258,6 +260,26 @@ def test_who_is_there_before_the_first_message_gets_it(
         assert client.subscribe(stream, spec) == Code.OK
         published(node, stream, 0, 1)
         assert parse_chunk_header(client.chunk()).chunk_id == 0
+
+
+def test_what_comes_next_is_not_taken_for_the_chunk_at_an_offset_beyond_the_end(
+    node: BrokerNode, stream: str
+) -> None:
+    """A broker gives it to whoever asks for such an offset."""
+    published(node, stream, 0, 50)
+
+    async def run() -> Parcel | None:
+        broker = BrokerTier(StreamUri.parse(node.stream_uri))
+        try:
+            await broker.end("/", stream)  # it is connected
+            asking = asyncio.create_task(broker.at("/", stream, 500))
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(published, node, stream, 50, 10)
+            return await asking
+        finally:
+            await broker.close()
+
+    assert asyncio.run(run()) is None
 
 
 def test_tracking_data_between_messages_is_no_gap(node: BrokerNode, stream: str) -> None:
