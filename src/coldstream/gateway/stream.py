@@ -210,8 +210,9 @@ class TieredStream:
             sure = await self._check_log(self.broker)
             async with contextlib.aclosing(self._locally(self.broker, position, wanted)) as batches:
                 async for batch in batches:
-                    # By now it may have what it had not, and another one than was given.
-                    sure = sure or await self._check_log(self.broker) or True
+                    if not sure:  # by now it may have what it had not, and another one than given
+                        await self._check_log(self.broker)
+                        sure = True
                     yield batch
                     position = batch.next_offset
         except NotFoundError as exc:

@@ -383,17 +383,14 @@ class Upstream:
         elif key == Key.TUNE and not self._tuned.done():
             self._tuned.set_result(fields)
         elif key == Key.METADATA_UPDATE:
-            fields.number("H")
-            self._lost(fields.string())
+            # The node has ended its subscriptions to a stream; those to others go on.
+            _, stream = fields.number("H"), fields.string()
+            words = f"the broker at {self._uri} says that the stream has changed"
+            self._numbers.lost(stream, UnavailableError(words, stream=stream))
         elif key == Key.CLOSE:
             fields.number("I")
             code, reason = fields.number("H"), fields.string()
             self._fail(f"closes the connection: {code} {reason[:200]}")
-
-    def _lost(self, stream: str) -> None:
-        """The node has ended its subscriptions to a stream; those to others go on."""
-        words = f"the broker at {self._uri} says that the stream has changed"
-        self._numbers.lost(stream, UnavailableError(words, stream=stream))
 
     def _turn(self, correlation: int, number: int, active: int) -> None:
         member = self._numbers.of(number)
