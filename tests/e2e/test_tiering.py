@@ -198,6 +198,7 @@ def _wait(condition: Any) -> None:
         time.sleep(0.3)
 
 
+@pytest.mark.slow  # in memory: tests/unit/agent/test_thefts.py
 def test_what_a_thief_of_an_agents_rights_did_is_undone_by_one_command(
     site: Site, tmp_path: Path
 ) -> None:

@@ -158,10 +158,8 @@ def test_a_killed_rebalance_is_finished_by_the_next(
         assert_nothing_lost(site, stream, make.of[stream], begin=0, end=20 * M)
 
 
-@in_part_and_in_full
-def test_a_killed_retention_is_finished_by_the_next(
-    site: Site, containers: Containers, full: bool
-) -> None:
+@pytest.mark.slow  # as of rebalance and consolidate, which are there in part
+def test_a_killed_retention_is_finished_by_the_next(site: Site, containers: Containers) -> None:
     make = Before(site, lambda: grouped(site, 3 * M))
     first = make()
     size = make.of[first][0].total_size
@@ -172,7 +170,7 @@ def test_a_killed_retention_is_finished_by_the_next(
             containers,
             endless(make),
             lambda stream, after: containers.invoke("retention", work(stream), requests=after),
-            full,
+            full=True,
         )
         assert requests >= 6
         assert len(streams) >= 2
@@ -232,17 +230,15 @@ def test_a_killed_consolidation_is_finished_by_the_next(
         assert_nothing_lost(site, stream, make.of[stream], begin=0, end=10 * shape["fragments"])
 
 
-@in_part_and_in_full
-def test_a_killed_collect_is_finished_by_the_next(
-    site: Site, containers: Containers, full: bool
-) -> None:
+@pytest.mark.slow  # as of rebalance and consolidate, which are there in part
+def test_a_killed_collect_is_finished_by_the_next(site: Site, containers: Containers) -> None:
     def make() -> str:
         stream = grouped(site, 2 * M)
         site.upload(neighbours(stream, 2))  # again, under other ids: superseded
         return stream
 
     before = Before(site, make)
-    prepared = [before() for _ in range(24 if full else 8)]
+    prepared = [before() for _ in range(24)]
     time.sleep(GRACE_SECONDS + 0.2)
     site.run("collect", *prepared)  # sees the garbage for the first time
     time.sleep(GRACE_SECONDS + 0.2)
@@ -252,7 +248,7 @@ def test_a_killed_collect_is_finished_by_the_next(
         containers,
         iter(prepared),
         lambda stream, after: containers.invoke("collect", work(stream), requests=after),
-        full,
+        full=True,
     )
     assert requests >= 10
     assert len(streams) >= 3
@@ -264,10 +260,8 @@ def test_a_killed_collect_is_finished_by_the_next(
         assert_nothing_lost(site, stream, before.of[stream], begin=0, end=20 * M)
 
 
-@in_part_and_in_full
-def test_a_killed_sweep_is_finished_by_the_next(
-    site: Site, containers: Containers, full: bool
-) -> None:
+@pytest.mark.slow  # as of rebalance and consolidate, which are there in part
+def test_a_killed_sweep_is_finished_by_the_next(site: Site, containers: Containers) -> None:
     functions = site.emulator.client("lambda")
     (mapping,) = functions.list_event_source_mappings(FunctionName=site.function("tombstone"))[
         "EventSourceMappings"
@@ -292,7 +286,7 @@ def test_a_killed_sweep_is_finished_by_the_next(
             containers,
             endless(make),
             lambda stream, after: containers.invoke("delete", swept(stream), requests=after),
-            full,
+            full=True,
         )
     finally:
         functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
@@ -306,10 +300,8 @@ def test_a_killed_sweep_is_finished_by_the_next(
     assert [site.keys(stream) for stream in streams] == [set()] * len(streams)
 
 
-@in_part_and_in_full
-def test_a_killed_reconcile_is_finished_by_the_next(
-    site: Site, containers: Containers, full: bool
-) -> None:
+@pytest.mark.slow  # as of rebalance and consolidate, which are there in part
+def test_a_killed_reconcile_is_finished_by_the_next(site: Site, containers: Containers) -> None:
     def make() -> str:
         stream = site.claimed()
         site.upload(neighbours(stream, 2 * M))
@@ -322,7 +314,7 @@ def test_a_killed_reconcile_is_finished_by_the_next(
         containers,
         endless(before),
         lambda stream, after: containers.invoke("reconcile", work(stream), requests=after),
-        full,
+        full=True,
     )
     assert requests >= 6 + 2 * M
     assert len(streams) >= 3

@@ -260,6 +260,7 @@ def test_an_undelete_within_the_time_gives_everything_back_and_calls_the_machine
     assert site.item(stream).next_offset == 100
 
 
+@pytest.mark.slow  # in memory: tests/simulation
 def test_a_deletion_sweeps_stragglers_too_and_leaves_a_new_stream_of_that_name_alone(
     site: Site,
 ) -> None:
@@ -312,6 +313,7 @@ def test_a_deletion_whose_machine_was_stopped_is_finished_by_another(site: Site)
 # --- reconcile ---
 
 
+@pytest.mark.slow  # one stream: tests/e2e/test_tiering.py
 def test_with_every_event_lost_reconcile_finds_the_streams_and_heals_them(site: Site) -> None:
     streams = [site.claimed() for _ in range(3)]
     for stream in streams:
