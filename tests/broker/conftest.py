@@ -37,6 +37,8 @@ _ONE_RELEASE = {
     "test_the_partitions_of_a_super_stream_are_known_as_such_and_its_namesake_is_not": SYSTEM,
     "test_authority_and_name_are_checked_and_a_refusal_says_which": FORKY,
     "test_tracking_data_between_messages_is_no_gap": SYSTEM,
+    "test_it_goes_on_behind_what_it_has_stored_across_both_tiers_and_many_gateways": SYSTEM,
+    "test_its_super_stream_consumers_read_every_partition_of_both_tiers": SYSTEM,
     "test_a_stream_without_a_remote_tier_is_read_from_the_broker": SYSTEM,
     "test_what_local_retention_has_taken_and_nobody_has_uploaded_yet_is_waited_for": FORKY,
     "test_the_offset_of_a_consumer_is_the_brokers": FORKY,

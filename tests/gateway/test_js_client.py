@@ -22,13 +22,11 @@ from tests.support.tier import FIXTURES, Tier, chunk
 
 HERE = Path(__file__).parent / "js"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not shutil.which("node") or not (HERE / "node_modules").is_dir(),
-        reason="needs node, and make js-client",
-    ),
-]
+NEEDED = pytest.mark.skipif(
+    not shutil.which("node") or not (HERE / "node_modules").is_dir(),
+    reason="needs node, and make js-client",
+)
+pytestmark = [pytest.mark.slow, NEEDED]
 
 
 @pytest.mark.parametrize("name", ["plain-3.10.8", "dedup-3.10.8", "dedup-4.3.6", "filter-4.3.6"])
