@@ -111,15 +111,15 @@ def together(nodes: Sequence[BrokerNode], stream: str) -> bool:
 
 
 def test_the_tail_of_a_leader_that_lost_its_followers_is_never_uploaded(
-    cluster: Cluster,
+    fresh_cluster: Cluster,
     site: Site,
     wait_for: Callable[[Callable[[], Any]], Any],
 ) -> None:
-    stream, nodes = f"stale{secrets.token_hex(3)}", cluster.nodes
+    stream, nodes = f"stale{secrets.token_hex(3)}", fresh_cluster.nodes
     # A leader is where its client is. Without its founder, 3.10 elects none for minutes.
     client = publisher(nodes[1], stream)
     wait_for(lambda: together(nodes, stream))
-    cluster.flush()
+    fresh_cluster.flush()
     confirmed = publish(client, [b"ok %05d" % n for n in range(400)], CONFIRM_SECONDS)
     old: BrokerNode = wait_for(lambda: leader_of(nodes, stream))
     assert len(confirmed) == 400
