@@ -17,7 +17,7 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.usecases.holes import ChainGap
 
 _NAMED = 3
-#: Of so many streams it is asked whether the broker knows one: all may be deleted with this one.
+#: The broker must know one of so many other streams; these may be deleted, too.
 _WITNESSES = 100
 _LET = "run the agent of the member that has the older log; this one goes on by itself then"
 _SEARCH = (
@@ -96,7 +96,7 @@ class OfDeleted:
     """The members of a stream whose directory has been gone for long.
 
     Args:
-        members: that are asked; where they do not exist any more, nobody has anything.
+        members: asked first; a stream that is deleted has none.
     """
 
     def __init__(self, members: Members) -> None:
