@@ -4,6 +4,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null || echo $(BIN)/uv)
+# Thousands of Pythons begin in a run, each of which would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 PYTEST := $(BIN)/python -m pytest
 # Four workers on two cores: those with an embedded AWS often wait. Which test is whose: tests/conftest.py.

@@ -14,6 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 from coldstream_devkit.emulator import emulator
 from coldstream_devkit.simulation.edits import applied
 from coldstream_devkit.simulation.mutants import MUTANTS
+from tests.support.sparks import begin_sooner
 
 __all__ = ["emulator"]
 
@@ -22,6 +23,8 @@ __all__ = ["emulator"]
 settings.register_profile("coldstream", deadline=None, max_examples=20)
 settings.register_profile("slow", deadline=None, max_examples=100)
 settings.load_profile("coldstream")
+
+begin_sooner()
 
 # Which test misses a guard? COLDSTREAM_MUTANT=NAME pytest ...: it must fail.
 if mutant := os.environ.get("COLDSTREAM_MUTANT"):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 import random
 import signal
 import subprocess
@@ -35,6 +34,7 @@ from tests.glue.in_process import MARKS, Site, deployed, snapshots_of
 from tests.glue.streams import DEEP
 from tests.glue.tripwire import Tripwire
 from tests.support.slow import long, slow
+from tests.support.sparks import of_spark
 
 pytestmark = MARKS
 
@@ -195,11 +195,10 @@ def test_a_job_that_is_killed_leaves_no_half_snapshot_and_the_next_run_is_whole(
 
 def killed(wire: Tripwire, at: int, module: str, given: list[str], site: Site) -> None:
     """Run a job as a process of its own, with its Spark, which SIGKILL ends at a write."""
-    kept = {n: os.environ[n] for n in ("HOME", "PATH", "JAVA_HOME") if n in os.environ}
     process = subprocess.Popen(
         [sys.executable, "-c",
          f"import sys; sys.stdin.readline(); from glue_jobs.{module} import main; main()", *given],
-        env={**kept, **site.emulator.environment()}, cwd=ROOT, start_new_session=True,
+        env={**of_spark(), **site.emulator.environment()}, cwd=ROOT, start_new_session=True,
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     wire.arm(at, victim=process.pid)

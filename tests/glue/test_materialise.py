@@ -48,6 +48,7 @@ from glue_jobs.materialise import main
 from tests.glue.in_process import MARKS, pointed_at
 from tests.glue.streams import fragment, no_pause, upload
 from tests.support.rest_catalog import HANG_UP, rest_server
+from tests.support.sparks import of_spark
 from tests.unit.bodies.test_avro import ORDER, VALUE, encoded, framed
 from tests.unit.bodies.test_registry import Served, served  # noqa: F401 - a fixture
 
@@ -78,8 +79,7 @@ class Site:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {n: os.environ[n] for n in ("HOME", "PATH", "JAVA_HOME") if n in os.environ}
-        return {**kept, **self.emulator.environment()}
+        return {**of_spark(), **self.emulator.environment()}
 
     def run(self, *arguments: str, ok: bool = True) -> dict[str, Any]:
         """Run the job to its end, in this process, on the session of its tests; its last line."""

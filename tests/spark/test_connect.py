@@ -15,6 +15,7 @@ import pytest
 
 from tests.spark.conftest import ROOT, Site, Stream
 from tests.support.spark_connect import connect_server
+from tests.support.sparks import of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,8 +31,7 @@ def test_spark_connect_gives_the_rows_that_a_session_of_its_own_gives(
             [sys.executable, "-m", "tests.spark.read_by_connect",
              json.dumps({"remote": remote, "to": str(tmp_path)})],
             env={
-                "HOME": os.environ["HOME"],
-                "PATH": os.environ["PATH"],
+                **of_spark(),
                 "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
                 **site.environment,
             },

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from coldstream_devkit.suites.table import (
 )
 from tests.spark.conftest import ROOT
 from tests.spark.test_spark35 import python35
+from tests.support.sparks import of_spark
 
 __all__ = ["python35"]
 
@@ -88,8 +88,7 @@ def _by_spark(python35: Path, catalog: SqlCatalog, tmp_path: Path, *statements: 
         [python35, "-m", "tests.spark.iceberg_35", f"file://{tmp_path}/warehouse", f"db.`{name}`",
          *statements],
         env={
-            "HOME": os.environ["HOME"],
-            "PATH": os.environ["PATH"],
+            **of_spark(),
             "PYSPARK_PYTHON": str(python35),
             "PYTHONPATH": str(ROOT),
         },

@@ -13,6 +13,7 @@ import pytest
 
 from coldstream.columns.schema import COLUMNS
 from tests.spark.conftest import ROOT, SETTINGS, Site, Stream, collected
+from tests.support.sparks import of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,8 +61,7 @@ def test_spark_35_gives_the_rows_that_spark_41_gives(
     done = subprocess.run(
         [python35, "-m", "tests.spark.read_with_35", json.dumps(given)],
         env={
-            "HOME": os.environ["HOME"],
-            "PATH": os.environ["PATH"],
+            **of_spark(),
             "PYSPARK_PYTHON": str(python35),
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
             **site.environment,

@@ -13,6 +13,7 @@ import pytest
 
 from coldstream.manifest.root import LastChunk
 from tests.spark.conftest import ROOT, Site, in_groups, plain_chunks
+from tests.support.sparks import of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,8 +52,7 @@ class Query:
         done = subprocess.run(
             [sys.executable, "-m", "tests.spark.streaming_query", json.dumps(given)],
             env={
-                "HOME": os.environ["HOME"],
-                "PATH": os.environ["PATH"],
+                **of_spark(),
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
                 **self.site.environment,

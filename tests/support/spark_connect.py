@@ -15,6 +15,7 @@ from pathlib import Path
 import pyspark
 
 from coldstream_devkit.broker import free_ports
+from tests.support.sparks import of_spark
 
 ROOT = Path(__file__).parents[2]
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -42,13 +43,12 @@ def connect_server(environment: Mapping[str, str], log: Path) -> Iterator[str]:
     }
     home = Path(pyspark.__file__).parent
     words = [f"--conf={name}={value}" for name, value in settings.items()]
-    kept = {name: os.environ[name] for name in ("HOME", "PATH", "JAVA_HOME") if name in os.environ}
     with log.open("wb") as out:
         server = subprocess.Popen(
             [home / "bin" / "spark-submit", "--master", "local[2]", *words, "--class", _SERVER,
              "spark-internal"],
             env={
-                **kept,
+                **of_spark(),
                 "SPARK_HOME": str(home),
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),

@@ -30,6 +30,8 @@ from coldstream_devkit.local.process import Server
 from coldstream_devkit.local.progress import silent
 
 _client = cache(client)
+# It ends with its tests: saving its state every few seconds took a tenth of their time.
+_NEVER = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,14 @@ def serving(root: Path, state_dir: Path, *, skip: str | None = None) -> Iterator
         state_dir: where it keeps everything; empty.
         skip: corrections that it goes without, as in `process.start`.
     """
-    server = process.start(root, state_dir, skip=skip, exit_with_parent=True, progress=silent)
+    server = process.start(
+        root,
+        state_dir,
+        skip=skip,
+        snapshot_seconds=_NEVER,
+        exit_with_parent=True,
+        progress=silent,
+    )
     try:
         yield Emulator(server, root)
     finally:

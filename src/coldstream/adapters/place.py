@@ -13,6 +13,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coldstream.adapters.forks import own_connections
+from coldstream.adapters.sessions import new_session
 from coldstream.adapters.settings import check_table, no_table, resolve_region
 from coldstream.deployment import CLAIM_TIMEOUT_SECONDS
 from coldstream.names import DEFAULT_PREFIX
@@ -213,10 +214,9 @@ def client(
         botocore.exceptions.BotoCoreError, ValueError: no region, no such profile, a malformed
             endpoint.
     """
-    import boto3
     from botocore.config import Config
 
-    session = session or boto3.session.Session()
+    session = session or new_session()
     return own_connections(
         session.client(
             service,

@@ -36,6 +36,7 @@ from coldstream.adapters.absence import telling_absence
 from coldstream.adapters.bodies import check_body
 from coldstream.adapters.forks import check_not_forked, own_connections
 from coldstream.adapters.s3_list import Lister
+from coldstream.adapters.sessions import new_session
 from coldstream.adapters.settings import (
     DEFAULT_REGION,
     MisconfiguredError,
@@ -294,7 +295,6 @@ class S3ObjectStore:
 
 def _boto_client(store: S3Store) -> S3Client:
     """A boto3 client of the same S3, with the same keys or the same chain that finds them."""
-    import boto3
     from botocore.config import Config
 
     config = store.config
@@ -303,7 +303,7 @@ def _boto_client(store: S3Store) -> S3Client:
         value = config.get(name)
         return str(value) if value else None
 
-    made = boto3.Session().client(
+    made = new_session().client(
         "s3",
         region_name=said("region"),
         endpoint_url=said("endpoint"),

@@ -179,14 +179,13 @@ def rights_of(remote: Remote, options: AgentOptions) -> Rights:
     Raises:
         ConfigurationError: as `aws_client`.
     """
-    import boto3
-
     from coldstream.adapters.place import Patience
     from coldstream.adapters.rights import AwsRights
+    from coldstream.adapters.sessions import new_session
 
     quick = Patience(3, 5, 1)
     return AwsRights(
-        session=boto3.session.Session(),
+        session=new_session(),
         dynamodb=aws_client("dynamodb", patience=quick),
         sqs=aws_client("sqs", patience=quick),
         table=remote.place.table,

@@ -7,6 +7,7 @@ import json
 import random
 import time
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -69,16 +70,19 @@ def test_a_damaged_newest_state_hides_no_older_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
+    "make",
     [
-        gzip.compress(b"\0" * 2**28),
-        gzip.compress(b"\0" * 2**24) * 16,
-        gzip.compress(b'{"version":1,"streams":{"s":[' + b"[]," * 5_000_000),
-        gzip.compress(b'{"version":1,"streams":{"s":[' + b"{}," * 5_000_000),
+        lambda: gzip.compress(b"\0" * 2**28),
+        lambda: gzip.compress(b"\0" * 2**24) * 16,
+        lambda: gzip.compress(b'{"version":1,"streams":{"s":[' + b"[]," * 5_000_000),
+        lambda: gzip.compress(b'{"version":1,"streams":{"s":[' + b"{}," * 5_000_000),
     ],
     ids=["one member", "many members", "empty lists", "empty objects"],
 )
-def test_a_small_object_that_unpacks_to_very_much_is_refused_early(data: bytes) -> None:
+def test_a_small_object_that_unpacks_to_very_much_is_refused_early(
+    make: Callable[[], bytes],
+) -> None:
+    data = make()
     tracemalloc.start()
     with pytest.raises(CorruptDataError):
         parse_state(data)

@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from coldstream.adapters.sessions import new_session
 from coldstream.errors import ConflictError, NotFoundError, UnavailableError
 from coldstream_devkit.local.process import ACCESS_KEY, ACCOUNT, REGION, SECRET_KEY, Server
 from coldstream_devkit.local.progress import Progress, to_stderr
@@ -56,7 +56,7 @@ class Deployment:
 
 def client(server: Server, service: str) -> Any:
     """A boto3 client of a service, whatever the environment says about AWS."""
-    session: Any = boto3.session.Session()  # its types know literal names only
+    session: Any = new_session()  # its types know literal names only
     return session.client(
         service,
         endpoint_url=server.endpoint,

@@ -32,6 +32,9 @@ _BOOT = (
     "runpy.run_path(sys.argv[0], run_name='__main__')\n"
 )
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME", "HOME", "JAVA_HOME")
+# A run here takes seconds. Most of them went into compiling what runs once, and into threads of a
+# collector that has nothing to collect. Settings of the run's own come later and win.
+_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 # All that run now, to be ended with the server.
 _running: dict[int, subprocess.Popen[bytes]] = {}
@@ -75,6 +78,7 @@ def environment(
         "spark.driver.host=127.0.0.1",
         "spark.ui.enabled=false",
         "spark.ui.showConsoleProgress=false",
+        f"spark.driver.extraJavaOptions={_JVM}",
         # As in Glue, further settings stand in the value of the first: "a=1 --conf b=2".
         *(part.strip() for part in arguments.get("--conf", "").split("--conf") if part.strip()),
     ]
@@ -93,6 +97,7 @@ def environment(
         "PYSPARK_SUBMIT_ARGS": shlex.join([*submit, "pyspark-shell"]),
         "PYTHONPATH": os.pathsep.join(map(str, modules)),
         "PYTHONUNBUFFERED": "1",
+        "SPARK_LAUNCHER_OPTS": _JVM,
         "SPARK_LOCAL_DIRS": str(work),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "TMPDIR": str(work),
