@@ -60,6 +60,8 @@ def shell(line: str, *, count: int = 10) -> subprocess.CompletedProcess[str]:
             "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
             "PYTHON": sys.executable,
             "PROGRAM": program,
+            # Below a limit of file size, what is compiled would be written in part, for all others.
+            "PYTHONDONTWRITEBYTECODE": "1",
         },
     )
 
