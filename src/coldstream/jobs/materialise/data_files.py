@@ -32,14 +32,13 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
 from coldstream.errors import ConflictError, InternalError
+from coldstream.jobs.materialise.rows import ID
 from coldstream.jobs.materialise.table import StoredFile, WrittenFile
 from coldstream.names import MAX_OFFSET
 
 #: How Iceberg writes the bounds of a long or a timestamp.
 _LONG = struct.Struct("<q")
 _COUNTS, _NONE = MetricsMode(MetricModeTypes.COUNTS), MetricsMode(MetricModeTypes.NONE)
-#: Where Arrow tells the id of a Parquet column.
-_ID = b"PARQUET:field_id"
 _Plan = dict[int, StatisticsCollector]
 
 
@@ -146,7 +145,7 @@ def _own_ids(fields: Iterable[pa.Field], path: str = "") -> Iterator[tuple[str, 
             entry = [kind.key_field.with_name("key"), kind.item_field.with_name("value")]
             yield from _own_ids(entry, f"{name}.key_value.")
         else:
-            yield name, int((field.metadata or {}).get(_ID, -1))
+            yield name, int((field.metadata or {}).get(ID, -1))
 
 
 def _told(footer: pq.FileMetaData, plan: _Plan, ids: dict[str, int]) -> DataFileStatistics | None:

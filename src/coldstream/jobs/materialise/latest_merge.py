@@ -183,7 +183,7 @@ def lasting(piece: MergePiece, layout: FileLayout, files: ReadableFiles) -> NDAr
         offsets = newest(table, key, offset)
         return table.filter(pc.is_in(table.column(offset), value_set=offsets)).combine_chunks()
 
-    for batch, _ in _rows(piece, layout, wanted, files, wanted.names):
+    for batch, _ in _rows(piece, layout, wanted, files):
         pending.append(batch)
         if sum(each.num_rows for each in pending) >= max(_ROWS_AT_ONCE, best.num_rows):
             best, pending = reduced(), []
@@ -197,13 +197,12 @@ def _rows(
     layout: FileLayout,
     schema: pa.Schema,
     files: ReadableFiles,
-    columns: Sequence[str] | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, bool]]:
     """All rows that count, a row group at a time, and whether they are of new messages."""
     for places, is_new in ((piece.present, False), (piece.staged, True)):
         for path, size in places:
             with files.open(path, size) as content:
-                for batch in batches_of(pq.ParquetFile(content), schema, columns):
+                for batch in batches_of(pq.ParquetFile(content), schema):
                     if is_new:
                         yield batch, is_new
                     else:
