@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
 from coldstream.adapters.memory import MemoryCatalog
-from coldstream.jobs.materialise import job
+from coldstream.jobs.materialise.choose import choose
 from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.rules import TableRule
@@ -36,21 +34,16 @@ def test_a_pattern_of_a_spark_reader_passes_over_a_probe_and_its_name_does_not(
         assert [each.stream for each in meant(catalog, [name])] == [PROBE]
 
 
-def test_a_rule_for_every_stream_makes_no_table_of_a_probe(
-    catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job, "connect", lambda _: SimpleNamespace(catalog=catalog))
-    monkeypatch.setattr(job, "stream_now", lambda _, item: StreamNow(item.stream, "x", 0, 1))
-    place = SimpleNamespace()
+def test_a_rule_for_every_stream_makes_no_table_of_a_probe(catalog: MemoryCatalog) -> None:
+    rule = TableRule(".*", "db.all")
 
-    chosen, unread = job._streams(
-        (TableRule(".*", "db.all"),),
-        place,  # type: ignore[arg-type]
-        BackfillWindow(),
+    chosen = choose(
+        (rule,), catalog.streams(), BackfillWindow(), lambda item: StreamNow(item.stream, "x", 0, 1)
     )
 
-    assert [each.stream for each in chosen["db.all"]] == [STREAM]
-    assert not unread
+    assert chosen.rules[rule].names == [STREAM]
+    assert [each.stream for each in chosen.rules[rule].streams] == [STREAM]
+    assert not chosen.unread
 
 
 def test_a_profile_of_everything_has_no_probe(catalog: MemoryCatalog) -> None:

@@ -234,6 +234,13 @@ class _Fields:
                 found[field.name] = [self._value(field, each, inner) for each in value]
             else:
                 found[field.name] = self._value(field, value, inner)
+        # An extension that a file of the set declares is known to the parser, and no field of its
+        # message: it is told as one that nobody has declared.
+        for field, value in message.ListFields():
+            if field.is_extension:
+                values = list(value) if _repeated(field) else [value]
+                known = self._unknown.setdefault(f"{path}{field.number}", [])
+                known += [self._value(field, each, f"{path}{field.number}.") for each in values]
         for each in UnknownFieldSet(message):
             self._unknown.setdefault(f"{path}{each.field_number}", []).append(_plain(each.data))
         return found

@@ -59,6 +59,15 @@ NAMES = (
     "maxBytesPerTrigger",
     "maxOffsetsPerTrigger",
 )
+_OF_BODIES = (
+    "bodyFormat",
+    "contentEncoding",
+    "maxBodyBytes",
+    "bodyType",
+    "bodySchema",
+    "bodyMessage",
+    "schemaRegistry",
+)
 _OF_MANIFESTS = ("startingOffset", "endingOffset", "asOfVersion")
 _STREAMING = ("maxBytesPerTrigger", "maxOffsetsPerTrigger")
 _VERSION = re.compile(r"([0-9]{1,12})(?:\.([0-9a-f]{16}))?")
@@ -250,6 +259,9 @@ def refuse_for(options: Options, *, streaming: bool, given: Mapping[str, str]) -
             )
     if streaming and options.rows is not Rows.MESSAGES:
         raise InvalidInputError("options rows and table: a streaming read gives messages")
+    for name in () if options.rows is Rows.MESSAGES else _OF_BODIES:
+        if name.lower() in names:
+            raise InvalidInputError(f"option {name} is about bodies: {options.rows} have none")
     for name in _OF_MANIFESTS if options.rows is Rows.STREAMS else ():
         if name.lower() in names:
             raise InvalidInputError(f"option {name}: the table of streams shows them as they are")

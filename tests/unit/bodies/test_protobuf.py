@@ -136,6 +136,29 @@ def test_what_the_schema_does_not_have_is_rescued_by_its_number(
     assert parsed.rescued.to_pylist() == [[(number, text)]]
 
 
+@pytest.mark.parametrize("declared", [False, True])
+def test_an_extension_is_rescued_by_its_number_whether_the_set_declares_it_or_not(
+    declared: bool,
+) -> None:
+    """One that the set declares was known to the parser, and so nowhere."""
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", package="shop", syntax="proto2")
+    order = file.message_type.add(name="Order")
+    order.field.add(name="id", number=1, type=TYPE.TYPE_INT32, label=TYPE.LABEL_OPTIONAL)
+    order.extension_range.add(start=100, end=200)
+    for number, label in ((100, TYPE.LABEL_OPTIONAL), (101, TYPE.LABEL_REPEATED)):
+        if declared:
+            file.extension.add(
+                name=f"x{number}", number=number, type=TYPE.TYPE_INT32, label=label,
+                extendee=".shop.Order",
+            )  # fmt: skip
+    schema = base64.b64encode(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+    body = bytes([8, 7, 0xA0, 6, 5, 0xA8, 6, 1, 0xA8, 6, 2])
+
+    made = ProtobufBodies(schema.decode(), "shop.Order", None, 2**20)(body)
+
+    assert json.loads(made) == {"id": 7, "100": 5, "101": [1, 2]}
+
+
 @pytest.mark.parametrize(
     ("body", "skus", "value"),
     [

@@ -13,8 +13,9 @@ from coldstream.adapters.place import Place
 from coldstream.errors import ErrorKind, InternalError, InvalidInputError, UnavailableError
 from coldstream.jobs.arguments import Given, parse
 from coldstream.jobs.materialise import job
+from coldstream.jobs.materialise.choose import Chosen, Meant
 from coldstream.jobs.materialise.engine import StreamNow
-from coldstream.jobs.materialise.job_arguments import ARGUMENTS, ROW_GROUP_BYTES
+from coldstream.jobs.materialise.job_arguments import ARGUMENTS, ROW_GROUP_BYTES, rules_of
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TableRule
@@ -39,13 +40,13 @@ PySparkError.__module__ = "pyspark.errors"
 def _run(monkeypatch: pytest.MonkeyPatch, wrong: Exception) -> tuple[JobReport, Exception]:
     """A job of three tables, of which the second fails."""
 
-    def fill(runner: Any, rules: Any, pair: str, streams: Any, settings: Any) -> TableReport:
+    def fill(runner: Any, pair: str, rules: Any, settings: Any) -> TableReport:
         if pair == "db.second":
             raise wrong
         return TableReport(pair, rows=7)
 
-    chosen = {rule.table: [StreamNow(rule.table, "x", 0, 1)] for rule in RULES}
-    monkeypatch.setattr(job, "_streams", lambda *_: (chosen, {}))
+    chosen = Chosen({rule: Meant([StreamNow(rule.table, "x", 0, 1)]) for rule in RULES})
+    monkeypatch.setattr(job, "_chosen", lambda *_: chosen)
     monkeypatch.setattr(job, "rules_of", lambda *_: RULES)
     monkeypatch.setattr(job, "open_tables", lambda rule, *_: rule.table)
     monkeypatch.setattr(job, "_fill", fill)
@@ -103,11 +104,12 @@ def test_a_deleted_stream_is_looked_at_where_tables_go_on_and_left_alone_by_a_ba
     )
     place = Place(bucket="b", table="t", prefix="", region="", endpoint="")
 
-    plain, _ = job._streams(RULES, place, BackfillWindow())
-    back_fill, _ = job._streams(RULES, place, BackfillWindow(first=0, overwrite=True))
+    plain = job._chosen(RULES, place, BackfillWindow())
+    back_fill = job._chosen(RULES, place, BackfillWindow(first=0, overwrite=True))
 
-    assert plain["db.second"] == [StreamNow("b", "b", 50, 50, deleted=True)]
-    assert list(back_fill) == ["db.first"]
+    assert plain.rules[RULES[1]] == Meant([StreamNow("b", "b", 50, 50, deleted=True)], ["b"])
+    assert list(back_fill.by_table()) == ["db.first"]
+    assert back_fill.rules[RULES[1]] == Meant([], ["b"])
 
 
 def test_what_a_deleted_stream_takes_along_is_told_and_counted(
@@ -120,6 +122,39 @@ def test_what_a_deleted_stream_takes_along_is_told_and_counted(
     job._count(report, "db.t", whole)
     assert whole.deleted == {"b": [[30, 50]]}
     assert any(m.name == deployment.METRIC_OFFSETS_LOST and m.value == 20 for m in report.metrics)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--start", "next"), ("--keep", "30d"), ("--partition", "hour"), ("--body", "json"),
+        ("--latest", "body.k"), ("--misfits", "dead-letter"), ("--columns", "header"),
+        ("--files", "shared"), ("--order", "body"), ("--schema", "n: int"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_word_of_a_rule_beside_a_document_of_rules_is_refused_and_not_ignored(
+    words: tuple[str, str],
+) -> None:
+    """`--start next` was a full back-fill, and `--keep` kept everything."""
+    rules = '{"version":1,"tables":[{"streams":"orders","table":"a.orders"}]}'
+    argv = ["--warehouse", "s3://tables/", "--database", "db", "--rules", rules]
+    place = Place(bucket="b", table="t", prefix="", region="", endpoint="")
+    assert len(rules_of(parse("materialise", "", ARGUMENTS, argv), place)) == 1
+
+    with pytest.raises(InvalidInputError, match=f"{words[0]}: with --rules each rule says that"):
+        rules_of(parse("materialise", "", ARGUMENTS, [*argv, *words]), place)
+
+
+def test_the_lag_is_that_of_the_stalest_table_also_at_the_beginning_of_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job.time, "time", lambda: 100.0)
+    report = JobReport("materialise")
+
+    job._report_lag(report, {"a": {"oldest_last_ms": 0}, "b": {"oldest_last_ms": 90_000}, "c": {}})
+
+    assert {metric.value for metric in report.metrics} == {100.0}
 
 
 @pytest.mark.parametrize("window", [(2**63 - 10, 2**63 + 5), (2**63 + 1, 2**63 + 5)])

@@ -297,6 +297,16 @@ def test_rows_and_dead_letters_of_erased_messages_go_whenever_a_run_finds_them(
     assert (again.erased_rows, again.rows, again.commits) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("window_bytes", [1, 10**9])
+def test_the_oldest_of_the_last_times_is_that_of_a_stream_and_not_of_a_window(
+    window_bytes: int,
+) -> None:
+    """Of a run of several windows it was that of the first one: a lag of days, of no stream."""
+    site = Site({ORDERS: _bodies(200), BILLS: _bodies(100)})
+
+    assert site.run(window_bytes=window_bytes).oldest_last_ms == 99 // 40 * 86_400_000
+
+
 def test_a_second_run_adds_what_is_new_and_nothing_else() -> None:
     site = Site({ORDERS: _bodies(50)})
     site.run()

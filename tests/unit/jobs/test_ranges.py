@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.errors import CorruptDataError, InvalidInputError
-from coldstream.jobs.materialise.ranges import Ranges, parse_ranges
+from coldstream.jobs.materialise.ranges import MAX_RANGES, Ranges, parse_ranges
+from coldstream.jobs.materialise.state import TableState, parse_state
 
 _SPAN = st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda s: (s[0], s[0] + s[1]))
 _SPANS = st.lists(_SPAN, max_size=8)
@@ -28,6 +29,23 @@ def test_union_intersection_and_difference_are_those_of_sets(
     assert _numbers(ours - theirs) == a - b
     assert ours.offsets == len(a)
     assert all(ours.contains(number) == (number in a) for number in range(60))
+
+
+def test_very_many_ranges_are_a_set_like_others_and_a_state_has_the_last_of_what_was_lost() -> None:
+    odd = Ranges.of((number, number + 1) for number in range(1, 100_000, 2))
+    all_of_them = Ranges.of([(0, 100_000)])
+
+    assert (all_of_them - odd).offsets == 50_000
+    assert (all_of_them & odd) == odd
+    assert odd.contains(77_777)
+    assert not odd.contains(77_778)
+
+    state = TableState().with_more({"__s_1": all_of_them}, {"__s_1": odd})
+    state = parse_state(state.encode())
+    assert state.covered == {"__s_1": all_of_them}
+    assert state.lost["__s_1"].spans == odd.spans[-MAX_RANGES:]
+    with pytest.raises(InvalidInputError, match="50000 ranges of one stream"):
+        TableState({"__s_1": odd}).encode()
 
 
 @given(_SPANS)

@@ -90,6 +90,21 @@ def test_what_cannot_be_is_refused_by_name(given: dict[str, str], words: str) ->
         parse(**given)
 
 
+@pytest.mark.parametrize("rows", ["chunks", "tracking", "fragments"])
+@pytest.mark.parametrize("name", ["bodyType", "bodyFormat", "contentEncoding", "maxBodyBytes"])
+def test_what_is_about_bodies_is_refused_where_there_are_none(rows: str, name: str) -> None:
+    values = {"bodyType": "json", "bodyFormat": "bytes", "contentEncoding": "decode"}
+    given = {name: values.get(name, "1KiB"), "rows": rows}
+
+    with pytest.raises(InvalidInputError, match=f"option {name} is about bodies: {rows} have none"):
+        refuse_for(parse(**given), streaming=False, given=given)
+
+
+def test_a_schema_that_no_body_is_read_by_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="a schema is for bodies of avro or protobuf"):
+        parse(bodySchema="/orders.avsc")
+
+
 def test_a_bucket_without_a_table_is_told_by_both_names() -> None:
     with pytest.raises(InvalidInputError, match=r"catalog \(or COLDSTREAM_TABLE\) is missing"):
         parse_options({"stream": "orders", "bucket": "b"}, {})

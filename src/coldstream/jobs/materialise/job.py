@@ -9,17 +9,18 @@ import random
 import secrets
 import sys
 import time
-from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from coldstream import deployment
 from coldstream.adapters.place import Place, connect
-from coldstream.errors import ColdstreamError, InvalidInputError, NotFoundError
+from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.jobs.arguments import (
     WAREHOUSE,
     Given,
 )
+from coldstream.jobs.materialise.choose import Chosen, Meant, choose
 from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.failures import failed, mixed
 from coldstream.jobs.materialise.job_arguments import (
@@ -39,10 +40,7 @@ from coldstream.jobs.materialise.job_arguments import (
 )
 from coldstream.jobs.materialise.open_tables import open_tables
 from coldstream.jobs.materialise.plan import BackfillWindow
-from coldstream.jobs.materialise.rules import (
-    TableRule,
-    rule_for,
-)
+from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.run import Runner
 from coldstream.jobs.materialise.run_settings import RunSettings
 from coldstream.jobs.materialise.spark_engine import SparkEngine, stream_deleted, stream_now
@@ -50,8 +48,7 @@ from coldstream.jobs.materialise.table_report import TableReport
 from coldstream.jobs.materialise.upkeep import UpkeepSettings, check_upkeep, keep_up
 from coldstream.jobs.materialise.window_commit import Tables
 from coldstream.jobs.report import JobReport
-from coldstream.manifest.catalog import StreamState
-from coldstream.plans.probe import is_probe
+from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.ports import MetricUnit
 
 if TYPE_CHECKING:
@@ -81,20 +78,20 @@ def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> N
         group_bytes=given[ROW_GROUP_BYTES],
         task_bytes=given[PARTITION_BYTES],
     )
-    chosen, unread = _streams(rules, place, window)
+    chosen = _chosen(rules, place, window)
     runner = Runner(
         SparkEngine(spark, place, partition_bytes=given[PARTITION_BYTES]),
         lambda: secrets.token_hex(16),
         lambda attempt: time.sleep(random.uniform(0, min(30, 0.2 * 2**attempt))),
         lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201 - the run's log
     )
-    errors: dict[str, ColdstreamError] = dict(unread)
+    errors: dict[str, ColdstreamError] = dict(chosen.unread)
     tables = report.facts.setdefault("tables", {})
-    for table, streams in chosen.items():
+    for table, mine in chosen.by_table().items():
         rule = next(rule for rule in rules if rule.table == table)
         try:
             pair = open_tables(rule, place, given[WAREHOUSE])
-            done = _fill(runner, rules, pair, streams, settings)
+            done = _fill(runner, pair, mine, settings)
             tables[table] = asdict(done)
             if done.plan is None:
                 del tables[table]["plan"]
@@ -128,57 +125,35 @@ def _upkeep(given: Given) -> UpkeepSettings:
     )
 
 
-def _streams(
-    rules: tuple[TableRule, ...], place: Place, window: BackfillWindow
-) -> tuple[dict[str, list[StreamNow]], dict[str, ColdstreamError]]:
-    """The streams by the table that they go into, and those that cannot be read.
-
-    One that was deleted is looked at once, by a run that goes on where the table ends: what the
-    table has not of it is lost. A back-fill leaves it alone, and so its rows in the table.
-    """
+def _chosen(rules: Sequence[TableRule], place: Place, window: BackfillWindow) -> Chosen:
     remote = connect(place)
-    chosen: dict[str, list[StreamNow]] = defaultdict(list)
-    unread: dict[str, ColdstreamError] = {}
-    for item in remote.catalog.streams():
-        rule = rule_for(rules, item.name.queue or item.stream, item.name.super_stream)
-        if rule is None or is_probe(item.stream):
-            continue
-        if item.state is StreamState.DELETED:
-            if window == BackfillWindow():
-                chosen[rule.table].append(stream_deleted(item))
-            continue
-        try:
-            chosen[rule.table].append(stream_now(remote, item))
-        except ColdstreamError as error:
-            unread[item.stream] = error.located(stream=item.stream)
-    if not chosen and not unread:
-        raise NotFoundError("no stream's name matches a rule")
-    return chosen, unread
+
+    def look(item: CatalogItem) -> StreamNow:
+        deleted = item.state is StreamState.DELETED
+        return stream_deleted(item) if deleted else stream_now(remote, item)
+
+    return choose(rules, remote.catalog.streams(), window, look)
 
 
 def _fill(
     runner: Runner,
-    rules: tuple[TableRule, ...],
     pair: Tables,
-    streams: list[StreamNow],
+    rules: Sequence[tuple[TableRule, Meant]],
     settings: RunSettings,
 ) -> TableReport:
-    """Streams of one table may have rules of their own, which differ in `start` only."""
-    by_rule: dict[TableRule, list[StreamNow]] = defaultdict(list)
-    for now in streams:
-        rule = rule_for(rules, now.name, now.super_stream)
-        assert rule is not None
-        by_rule[rule].append(now)
-    reports = [runner.fill(rule, pair, mine, settings) for rule, mine in by_rule.items()]
-    whole = reports[0]
-    for each in reports[1:]:
+    """Streams of one table may have rules of their own."""
+    whole, *others = [
+        runner.fill(rule, pair, meant.streams, settings, named=meant.names) for rule, meant in rules
+    ]
+    for each in others:
         whole.add(each)
     return whole
 
 
 def _report_lag(report: JobReport, tables: dict[str, Any]) -> None:
     """How far behind now the stalest stream's newest row is, among those that had new ones."""
-    times = [each["oldest_last_ms"] for each in tables.values() if each.get("oldest_last_ms")]
+    known = [each.get("oldest_last_ms") for each in tables.values()]
+    times = [each for each in known if each is not None]
     if times:
         lag = time.time() - min(times) / 1000
         report.count(deployment.METRIC_MATERIALISE_LAG, max(0.0, lag), MetricUnit.SECONDS)

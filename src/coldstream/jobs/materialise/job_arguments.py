@@ -196,12 +196,18 @@ ARGUMENTS: tuple[Argument[Any], ...] = (
     CATALOG, MAINTENANCE, OPTIMIZER_ROLE, DRY_RUN, PLAN,
 )  # fmt: skip
 
+#: What a rule of a document says by itself.
+_OF_A_RULE: tuple[Argument[Any], ...] = (
+    BODY, BODY_FORMAT, CONTENT_ENCODING, SCHEMA, MISFITS, MESSAGE, REGISTRY, SUBJECT, COLUMNS,
+    LATEST, KEYLESS, BUCKETS, PARTITION, START, KEEP, FILES, ORDER,
+)  # fmt: skip
+
 
 def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
     """The rules that the arguments give.
 
     Raises:
-        InvalidInputError: none, two kinds, or malformed ones.
+        InvalidInputError: none, two kinds, malformed ones, or words of a rule beside `--rules`.
     """
     wanted = given[STREAMS] or given[SUPER_STREAMS]
     if bool(wanted or given[INTO]) == bool(given[RULES]):
@@ -211,6 +217,9 @@ def rules_of(given: Given, place: Place) -> tuple[TableRule, ...]:
         return _document(source, place)
 
     if given[RULES]:
+        beside = [f"--{each.name}" for each in _OF_A_RULE if given[each] != each.default]
+        if beside:
+            raise InvalidInputError(f"{', '.join(beside)}: with --rules each rule says that itself")
         unless_said = {"catalog": given[CATALOG], "maintenance": given[MAINTENANCE]}
         return parse_rules(read(given[RULES]), read, unless_said)
     if not (wanted and given[INTO]):

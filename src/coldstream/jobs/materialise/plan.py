@@ -176,18 +176,30 @@ def wanted_latest(
 
 
 def todo_of(
-    rule: TableRule, state: TableState, streams: Sequence[StreamNow], window: BackfillWindow
+    rule: TableRule,
+    state: TableState,
+    streams: Sequence[StreamNow],
+    window: BackfillWindow,
+    named: Iterable[str] = (),
 ) -> list[tuple[StreamNow, Wanted]]:
     """What is to be done about each stream, where that is anything.
 
     Only a rule that is new to the table begins at `next`. A stream that comes later is read from
     its first message: all of it is new.
 
+    Args:
+        rule: of the table.
+        state: of the table.
+        streams: that a run looks at.
+        window: of the run.
+        named: directory names of more streams that the rule means: what the table knows of them
+            says that the rule is not new, though nobody can look at them now.
+
     Raises:
         InvalidInputError: as `wanted_latest`.
     """
     todo = []
-    begun = any(state.knows(now.stream) for now in streams)
+    begun = any(map(state.knows, (*named, *(now.stream for now in streams))))
     start = "first" if rule.start == "next" and begun else rule.start
     for now in streams:
         each = (wanted if rule.latest is None else wanted_latest)(

@@ -6,6 +6,7 @@ back-filled later has two for a while, so a single next offset would not do.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,7 +14,7 @@ from itertools import pairwise
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.names import MAX_OFFSET
 
-#: More intervals than this mean that something else than back-fills is going on.
+#: Of one stream in a state object. More mean that something else than back-fills is going on.
 MAX_RANGES = 10_000
 
 
@@ -32,7 +33,7 @@ class Ranges:
         """The union of any intervals; empty ones do not count.
 
         Raises:
-            InvalidInputError: an interval runs backwards, or there are more than `MAX_RANGES`.
+            InvalidInputError: an interval runs backwards.
         """
         merged: list[tuple[int, int]] = []
         for first, next_offset in sorted(spans):
@@ -44,8 +45,6 @@ class Ranges:
                 merged[-1] = (merged[-1][0], max(merged[-1][1], next_offset))
             else:
                 merged.append((first, next_offset))
-        if len(merged) > MAX_RANGES:
-            raise InvalidInputError(f"{len(merged)} ranges of one stream, more than {MAX_RANGES}")
         return cls(tuple(merged))
 
     def __bool__(self) -> bool:
@@ -61,10 +60,8 @@ class Ranges:
         """What both have."""
         found = []
         for first, next_offset in self.spans:
-            for start, end in other.spans:
-                low, high = max(first, start), min(next_offset, end)
-                if low < high:
-                    found.append((low, high))
+            for start, end in other._meeting(first, next_offset):
+                found.append((max(first, start), min(next_offset, end)))
         return Ranges.of(found)
 
     def __sub__(self, other: Ranges) -> Ranges:
@@ -72,12 +69,10 @@ class Ranges:
         left = []
         for first, next_offset in self.spans:
             position = first
-            for start, end in other.spans:
-                if end <= position or start >= next_offset:
-                    continue
+            for start, end in other._meeting(first, next_offset):
                 if start > position:
                     left.append((position, start))
-                position = max(position, end)
+                position = end
             if position < next_offset:
                 left.append((position, next_offset))
         return Ranges.of(left)
@@ -94,10 +89,20 @@ class Ranges:
 
     def contains(self, offset: int) -> bool:
         """Whether one of them holds `offset`."""
-        return any(first <= offset < next_offset for first, next_offset in self.spans)
+        return bool(self._meeting(offset, offset + 1))
+
+    def _meeting(self, first: int, next_offset: int) -> tuple[tuple[int, int], ...]:
+        """The intervals that share an offset with [first, next_offset)."""
+        begin = bisect_right(self.spans, first, key=lambda span: span[1])
+        end = bisect_left(self.spans, next_offset, key=lambda span: span[0])
+        return self.spans[begin:end]
+
+    def newest(self, count: int) -> Ranges:
+        """The last `count` intervals."""
+        return self if len(self.spans) <= count else Ranges(self.spans[-count:])
 
     def to_json(self) -> list[list[int]]:
-        """As in a state object."""
+        """As in a report or a state object."""
         return [list(span) for span in self.spans]
 
 
@@ -115,6 +120,8 @@ def parse_ranges(value: object) -> Ranges:
         if not pair or not all(type(number) is int for number in each):
             raise CorruptDataError("a range of a table's state is no pair of offsets")
         spans.append((each[0], each[1]))
+    if len(spans) > MAX_RANGES:
+        raise CorruptDataError(f"a table's state has {len(spans)} ranges of one stream")
     try:
         return Ranges.of(spans)
     except InvalidInputError as exc:

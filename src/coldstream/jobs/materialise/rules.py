@@ -164,7 +164,8 @@ class TableRule:
         if self.keep_seconds is not None:
             raise InvalidInputError("latest: a key stays until a tombstone deletes it; no keep")
         column = key_column(self.body)
-        if self.schema is not None and column in self.schema.names:
+        names = () if self.schema is None else self.schema.names
+        if column.lower() in map(str.lower, names):  # as catalogs compare them
             raise InvalidInputError(f"the schema has a field {column}, which is the key's column")
 
     @property

@@ -59,15 +59,22 @@ class Runner:
     unread: dict[str, ColdstreamError] = field(default_factory=dict)
 
     def fill(
-        self, rule: TableRule, tables: Tables, streams: Sequence[StreamNow], settings: RunSettings
+        self,
+        rule: TableRule,
+        tables: Tables,
+        streams: Sequence[StreamNow],
+        settings: RunSettings,
+        *,
+        named: Sequence[str] = (),
     ) -> TableReport:
         """Bring one table up to date with its streams.
 
         Args:
             rule: of the table; of several that name it, any: they differ in `start` only.
             tables: the table and its dead letters.
-            streams: all that go into it.
+            streams: all that go into it and can be looked at.
             settings: how.
+            named: see `todo_of`.
 
         Raises:
             ConflictError: another run was quicker with some of these offsets; run again.
@@ -79,12 +86,12 @@ class Runner:
         """
         report = TableReport(rule.table, sum(not now.deleted for now in streams))
         if settings.dry_run:
-            self._only_told(rule, tables, streams, settings, report)
+            self._only_told(rule, tables, streams, settings, report, named)
             return report
         begin = new_schema(rule)
         both = ((tables.rows, begin), (tables.dead, dead_schema()))
         try:
-            self._fill(rule, tables, begin, streams, settings, report)
+            self._fill(rule, tables, begin, streams, settings, report, named)
         except Exception:
             # Whatever stops a table: what was erased goes, if not now, with the next run.
             with suppress(Exception):
@@ -101,10 +108,11 @@ class Runner:
         streams: Sequence[StreamNow],
         settings: RunSettings,
         report: TableReport,
+        named: Sequence[str],
     ) -> None:
         loaded = tables.rows.load(begin)
         with_rule(rule, loaded.schema, begin)
-        todo = todo_of(rule, loaded.state, streams, settings.window)
+        todo = todo_of(rule, loaded.state, streams, settings.window, named)
         tell_plan(report, todo, self.say)
         epochs = {now.stream: now.ledger.epoch for now, _ in todo if now.ledger.epoch}
         planned = loaded.state
@@ -122,6 +130,7 @@ class Runner:
         left = {now.stream: each.read for now, each in todo}
         tasks = tasks_of(pieces, shared=rule.shared, max_bytes=settings.task_bytes)
         sized = ((task, sum(piece.size for piece in task)) for task in tasks)
+        newest: dict[str, int] = {}
         for window in task_windows(sized, settings.window_bytes):
             results, loaded = self._perform(rule, tables, loaded, window, settings, report)
             covered = spans_of(results, "covered")
@@ -142,6 +151,11 @@ class Runner:
                 stands={stream: stands[stream] for stream in covered},
             )
             loaded = self._commit(rule, tables, begin, results, change, settings, report)
+            for result in results:
+                if result.last_ms is not None:
+                    known = newest.get(result.stream, result.last_ms)
+                    newest[result.stream] = max(known, result.last_ms)
+            report.oldest_last_ms = min(newest.values(), default=None)
             self.say(report.told())
         tell_holes(report, loaded.state, streams, self.say)
 
@@ -217,13 +231,14 @@ class Runner:
         streams: Sequence[StreamNow],
         settings: RunSettings,
         report: TableReport,
+        named: Sequence[str],
     ) -> None:
         """Say what would be done; neither table is made or changed."""
         there = tables.rows.peek()
         if there is not None:
             with_rule(rule, there.schema, new_schema(rule))
         state = TableState() if there is None else there.state
-        todo = todo_of(rule, state, streams, settings.window)
+        todo = todo_of(rule, state, streams, settings.window, named)
         tell_plan(report, todo, self.say)
         if settings.columns:
             _, pieces = self._read(todo, report)
@@ -353,12 +368,6 @@ class Runner:
         report.files += len(files) + len(dead_files)
         report.file_bytes += sum(each.size for each in (*files, *dead_files))
         report.commits += 1
-        newest: dict[str, int] = {}
-        for result in results:
-            if result.last_ms is not None:
-                newest[result.stream] = max(newest.get(result.stream, 0), result.last_ms)
-        for last_ms in newest.values():
-            report.heard(last_ms)
         return loaded
 
 

@@ -13,8 +13,8 @@ from dataclasses import astuple, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from coldstream.errors import CorruptDataError
-from coldstream.jobs.materialise.ranges import Ranges, parse_ranges
+from coldstream.errors import CorruptDataError, InvalidInputError
+from coldstream.jobs.materialise.ranges import MAX_RANGES, Ranges, parse_ranges
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import MAX_EPOCH, MAX_OFFSET, check_stream
 
@@ -55,7 +55,8 @@ class TableState:
     Attributes:
         covered: by stream: offsets whose messages are in the table, or in its dead letters.
         lost: by stream: offsets that were gone before the table could have them: a hole, or
-            retention was quicker. They count as covered too.
+            retention was quicker. They count as covered too. Of very many ranges the last ones are
+            kept: they are for people.
         under: by stream: what is covered, by the epoch of the manifest that it was read from. What
             is in none was read before there was such a thing, so before all the rest. Also what a
             table of the latest has rows of and has forgotten (`without`).
@@ -169,7 +170,9 @@ class TableState:
         first = {name: each for name, each in first.items() if not after.get(name)}
         numbered = {**self.tickets, **tickets}
         owed = _less(_merged(self.owed, owes), _merged(covered, lost))
-        return TableState(after, _merged(self.lost, lost), under, first, numbered, owed)
+        known = _merged(self.lost, lost)
+        told = {stream: ranges.newest(MAX_RANGES) for stream, ranges in known.items()}
+        return TableState(after, told, under, first, numbered, owed)
 
     def without(self, forgets: Mapping[str, Ranges], gone: Mapping[str, Ranges]) -> TableState:
         """This state where a table has to read some offsets again.
@@ -197,15 +200,19 @@ class TableState:
         )
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """As JSON.
+
+        Raises:
+            InvalidInputError: more than `MAX_RANGES` ranges of one stream.
+        """
         document = {
             "version": VERSION,
             "streams": {
                 stream: {
-                    "covered": self.of(stream).to_json(),
+                    "covered": _json(self.of(stream)),
                     **({"begins": list(self.begins[stream])} if stream in self.begins else {}),
-                    **({"lost": self.lost[stream].to_json()} if self.lost.get(stream) else {}),
-                    **({"owed": self.owed[stream].to_json()} if self.owed.get(stream) else {}),
+                    **({"lost": _json(self.lost[stream])} if self.lost.get(stream) else {}),
+                    **({"owed": _json(self.owed[stream])} if self.owed.get(stream) else {}),
                     **({"under": _under_json(self.under[stream])} if stream in self.under else {}),
                     **({"ticket": astuple(self.tickets[stream])} if stream in self.tickets else {}),
                 }
@@ -242,8 +249,14 @@ def parse_state(data: bytes) -> TableState:
     return TableState(_some(covered), _some(lost), under, begins, tickets, _some(owed))
 
 
+def _json(ranges: Ranges) -> list[list[int]]:
+    if len(ranges.spans) > MAX_RANGES:
+        raise InvalidInputError(f"{len(ranges.spans)} ranges of one stream, more than {MAX_RANGES}")
+    return ranges.to_json()
+
+
 def _under_json(under: ByEpoch) -> list[list[Any]]:
-    return [[epoch, ranges.to_json()] for epoch, ranges in sorted(under.items())]
+    return [[epoch, _json(ranges)] for epoch, ranges in sorted(under.items())]
 
 
 def _parse_under(value: Any) -> ByEpoch:

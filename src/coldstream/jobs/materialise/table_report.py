@@ -33,7 +33,7 @@ class TableReport:
         erased_rows: of messages that were erased, out of both tables.
         no_key: messages without a key, where the table has the latest of each; dead letters or not.
         tombstones: messages that delete their key there.
-        oldest_last_ms: of the last messages of all streams, the oldest.
+        oldest_last_ms: of the last messages of all streams that had new ones, the oldest.
         cut_off: by stream, what the table has of a history that was cut off: such a stream was left
             as it is.
         holes: by stream, offsets between others which the table has, that it has not: no run reads
@@ -86,13 +86,8 @@ class TableReport:
         self.commits += other.commits
         self.columns_added += other.columns_added
         self.plan = self.plan or other.plan
-        self.heard(other.oldest_last_ms)
-
-    def heard(self, last_ms: int | None) -> None:
-        """Remember the time of a stream's last message, if it is the oldest so far."""
-        if last_ms is not None:
-            known = self.oldest_last_ms
-            self.oldest_last_ms = last_ms if known is None else min(known, last_ms)
+        times = (self.oldest_last_ms, other.oldest_last_ms)
+        self.oldest_last_ms = min((each for each in times if each is not None), default=None)
 
 
 def tell_plan(

@@ -105,10 +105,10 @@ def spans_of(
     results: Sequence[TaskResult], name: Literal["covered", "lost", "unread"]
 ) -> dict[str, Ranges]:
     """What results say of offsets, by stream."""
-    found: dict[str, Ranges] = defaultdict(Ranges)
+    found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for result in results:
-        found[result.stream] |= Ranges.of(getattr(result, name))
-    return dict(found)
+        found[result.stream] += getattr(result, name)
+    return {stream: Ranges.of(spans) for stream, spans in found.items()}
 
 
 def check_tiling(stream: str, results: Iterable[TaskResult], expected: Ranges) -> None:
