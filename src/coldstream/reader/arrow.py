@@ -67,7 +67,7 @@ def _decoded(
                     checked.data,
                     checked.headers,
                     checked.bounds,
-                    start=read.position,
+                    start=read.lowest,
                     end=read.end,
                 )
                 if checked.error is not None:

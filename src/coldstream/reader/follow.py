@@ -199,6 +199,11 @@ class RangeRead:
         self._lost_to = 0  # what lies between `end` and here was cut off, and is told in its turn
 
     @property
+    def lowest(self) -> int:
+        """The lowest offset that it may give now: none is given below where it was to begin."""
+        return max(self.position, self._asked)
+
+    @property
     def root(self) -> Root:
         """The manifest by which it reads now."""
         return self._manifest.root
@@ -286,12 +291,16 @@ class RangeRead:
         elif max(cut, self._asked) < self.position:
             # It was read, and it is not what stands there now. One gap with what is cut off ahead,
             # if the stream has not grown back to here.
-            next_offset = self.end if stream.next_offset <= self.position else self.position
+            # The end was below if another cut has told what lay behind it.
+            grown = stream.next_offset > self.position
+            next_offset = self.position if grown else max(self.end, self.position)
             yield Gap(max(cut, self._asked), next_offset, GapReason.TRUNCATION)
             self.position = next_offset
         if self.position < stream.first_offset:
-            yield Gap(self.position, min(stream.first_offset, self.end), GapReason.RETENTION)
-            self.position = stream.first_offset
+            # What lies behind the end of this read is told when it goes on.
+            first_offset = min(stream.first_offset, self.end)
+            yield Gap(self.position, first_offset, GapReason.RETENTION)
+            self.position = first_offset
         if end < self.end:
             self._lost_to = max(self._lost_to, self.end)
             self.end = end

@@ -214,12 +214,11 @@ class StreamReader:
     def _messages(
         self, read: RangeRead, on_gap: Callable[[Gap], None], matcher: FilterMatcher | None
     ) -> Generator[Message, None, None]:
-        end = read.end
         with closing(_chunks(read, on_gap)) as chunks:
             for chunk in chunks:
                 if _is_wanted(chunk, matcher):
                     # Behind a gap, as at the beginning, a chunk may hold some from before it.
-                    yield from self._of_chunk(chunk, read.position, end)
+                    yield from self._of_chunk(chunk, read.lowest, read.end)
 
     def events(
         self, read: RangeRead, matcher: FilterMatcher | None = None
@@ -233,13 +232,12 @@ class StreamReader:
         Raises:
             As `chunks`, but for gaps.
         """
-        end = read.end
         with closing(_chunks_and_gaps(read)) as found:
             for each in found:
                 if isinstance(each, Gap):
                     yield each
                 elif _is_wanted(each, matcher):
-                    yield from self._of_chunk(each, read.position, end)
+                    yield from self._of_chunk(each, read.lowest, read.end)
 
     def _of_chunk(self, chunk: Chunk, start: int, end: int) -> Iterator[Message]:
         header = chunk.header

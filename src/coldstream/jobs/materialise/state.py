@@ -170,8 +170,8 @@ class TableState:
         first = {name: each for name, each in first.items() if not after.get(name)}
         numbered = {**self.tickets, **tickets}
         owed = _less(_merged(self.owed, owes), _merged(covered, lost))
-        known = _merged(self.lost, lost)
-        told = {stream: ranges.newest(MAX_RANGES) for stream, ranges in known.items()}
+        all_lost = _merged(self.lost, lost)
+        told = {stream: ranges.newest(MAX_RANGES) for stream, ranges in all_lost.items()}
         return TableState(after, told, under, first, numbered, owed)
 
     def without(self, forgets: Mapping[str, Ranges], gone: Mapping[str, Ranges]) -> TableState:
