@@ -54,6 +54,8 @@ _MAX_UNTAKEN = 2**23
 LEAVE_SECONDS = 10.0
 #: How long frames may take to come that a client has sent before the gateway ends.
 _LAST_FRAMES_SECONDS = 0.05
+#: Between two looks whether a client has opened a virtual host.
+_LOGIN_POLL_SECONDS = 1.0
 #: A client may be silent for so many heartbeats.
 _SILENT_HEARTBEATS = 3
 #: How long a client that takes nothing is waited for before its next frame is read.
@@ -306,12 +308,12 @@ class Connection:
             await self.drained(1.0)
 
     async def _beat(self) -> None:
-        """Say that we live, when nothing else does."""
-        while True:
-            seconds = self._session.heartbeat or HEARTBEAT_SECONDS
+        """Say that we live, when nothing else does; how often, the client says on its way in."""
+        while self._session.phase is not Phase.OPEN:
+            await asyncio.sleep(_LOGIN_POLL_SECONDS)
+        while seconds := self._session.heartbeat:
             await asyncio.sleep(seconds / 2)
-            quiet = self._loop.time() - self._written_at >= seconds / 2
-            if self._session.heartbeat and self._session.phase is Phase.OPEN and quiet:
+            if self._loop.time() - self._written_at >= seconds / 2:
                 self._write([answers.heartbeat()])
 
     async def _leave(self) -> None:

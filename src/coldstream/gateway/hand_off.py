@@ -11,6 +11,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from coldstream.gateway.parcel import Parcel
+from coldstream.manifest.entries import EntryKind
+from coldstream.manifest.root import Root
+
 
 class Verdict(Enum):
     """What is done."""
@@ -52,6 +56,23 @@ class Mark(NamedTuple):
     epoch: int
     timestamp: int | None
     end: int = 0
+
+
+def mark_of(parcel: Parcel) -> Mark:
+    """What tells this chunk from others."""
+    return Mark(parcel.chunk_id, parcel.epoch, parcel.timestamp, parcel.next_offset)
+
+
+def end_of(root: Root) -> Mark | None:
+    """The last chunk of a manifest; None if it has none."""
+    last = root.last_chunk
+    if last is None:
+        return None
+    newest = root.entries[-1].kind if len(root.entries) else EntryKind.HOLE
+    timestamp = root.last_timestamp if newest is not EntryKind.HOLE else None
+    # A group may end with a hole.
+    end = root.next_offset if newest is EntryKind.FRAGMENT else 0
+    return Mark(last.chunk_id, last.epoch, timestamp, end)
 
 
 def same_log(last: Mark | None, found: Mark | None) -> bool:

@@ -107,15 +107,19 @@ class LocalStream:
         """Committed chunks from the one that contains `position` on.
 
         It ends when the files have not what is due: they were removed or rewritten meanwhile, or
-        the broker does not vouch for them.
+        the broker does not vouch for them. So it does where they may be those of another history:
+        where what was given is no longer there, and where another writer has gone on behind it.
 
         Raises:
             As `committed`.
         """
         cursor = Cursor()
         unproved = 0
+        epoch: int | None = None  # of the last chunk that was given
         while unproved < _UNPROVED:
             limit = await self.committed()
+            if epoch is not None and 0 < limit < position:
+                return
             if limit <= position:
                 unproved = 0 if limit else unproved + 1
                 await asyncio.sleep(self.poll_seconds)
@@ -128,6 +132,9 @@ class LocalStream:
                 return
             if found is None or found.error is not None or not len(found):
                 return
+            if epoch is not None and int(found.headers["epoch"][0]) > epoch:
+                return
+            epoch = int(found.headers["epoch"][-1])
             position = int(found.headers["chunk_id"][-1]) + int(found.headers["records"][-1])
             ready = await self._run(partial(parcels, iter(found), wanted))
             yield Batch(ready, position, committed=limit - 1, tier=Tier.FILES)

@@ -68,6 +68,7 @@ class Names:
     _listed: Mapping[tuple[str, str], Found] = field(default_factory=dict)
     _listed_at: float = float("-inf")
     _took: float = 0.0
+    _is_stale: bool = False
     _damaged: CorruptDataError | None = None
     _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -78,10 +79,10 @@ class Names:
             CorruptDataError: an item cannot be read, and it may be this stream's.
             UnavailableError, PermissionDeniedError: from the catalog.
         """
-        await self._list(_FRESH_SECONDS)
+        await self._list(self._again_seconds if self._is_stale else _FRESH_SECONDS)
         found = self._listed.get((vhost, name))
         if found is None and (found := await self._directory(vhost, name)) is None:
-            await self._list(max(_AGAIN_SECONDS, _PART * self._took))
+            await self._list(self._again_seconds)
             found = self._listed.get((vhost, name))
         if found is None and self._damaged is not None:
             raise self._damaged  # "no such stream" would have its history passed over
@@ -92,8 +93,12 @@ class Names:
         await self._list(0)
 
     def forget(self) -> None:
-        """A stream is not what it was: list anew."""
-        self._listed_at = float("-inf")
+        """A stream is not what it was: list anew, as soon as for a name that nobody knows."""
+        self._is_stale = True
+
+    @property
+    def _again_seconds(self) -> float:
+        return max(_AGAIN_SECONDS, _PART * self._took)
 
     async def _directory(self, vhost: str, name: str) -> Found | None:
         try:
@@ -116,6 +121,7 @@ class Names:
             loop = asyncio.get_running_loop()
             items, self._damaged = await loop.run_in_executor(self.pool, _streams, self.catalog)
             self._listed, self._listed_at = newest(items), began
+            self._is_stale = False
             self._took = self.clock() - began
 
 

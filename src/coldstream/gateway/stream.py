@@ -26,7 +26,9 @@ from coldstream.gateway.hand_off import (
     Mark,
     Verdict,
     across,
+    end_of,
     has,
+    mark_of,
     may_come_again,
     same_log,
     verdict,
@@ -34,8 +36,6 @@ from coldstream.gateway.hand_off import (
 from coldstream.gateway.local_tier import LocalStream
 from coldstream.gateway.parcel import Parcel
 from coldstream.gateway.remote import Batch, RemoteStream, Tier
-from coldstream.manifest.entries import EntryKind
-from coldstream.manifest.root import Root
 from coldstream.osiris.bloom import FilterMatcher
 from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
 
@@ -87,6 +87,7 @@ class TieredStream:
     find_remote: Callable[[], Awaitable[RemoteStream | None]] | None = None
     local_first: bool = False
     _given: Mark | None = field(default=None, init=False)  # the last chunk that was
+    _missed: int = field(default=-1, init=False)  # what a member that was read has no more
 
     async def locate(self, spec: OffsetSpec) -> int:
         """The offset at which a subscription begins; the chunk that contains it comes first.
@@ -148,6 +149,10 @@ class TieredStream:
                 raise
             # The queue was deleted, or was never this broker's: there is history only.
             return await self.remote.locate(spec)
+        if isinstance(spec, Timestamp) and 0 < end < found:
+            extent = await broker.extent(self.vhost, self.name)
+            if extent is not None and end < found <= extent[0]:
+                return end  # what lies between may be of that time, and will be published
         if isinstance(spec, Next | Offset | Timestamp):
             return max(found, end)
         if isinstance(spec, Last) and self.remote is not None and found < end:
@@ -186,11 +191,12 @@ class TieredStream:
 
     def gave(self, parcel: Parcel) -> None:
         """This is the last chunk that was given: where not all of a batch was, its reader says."""
-        self._given = _mark(parcel)
+        self._given = mark_of(parcel)
 
     async def _once(self, position: int, wanted: Wanted) -> AsyncGenerator[Batch, None]:
         """What the manifest has, then what the local tier has, as long as that goes well."""
-        begin = await self._local_begin(position)
+        # The member that says where its log begins may be another one than that which is read.
+        begin = None if self._missed == position else await self._local_begin(position)
         if self.remote is not None and (begin is None or position < begin):
             due = position
             chunks = self.remote.read(position, wanted.matcher, self._given)
@@ -232,7 +238,7 @@ class TieredStream:
         """
         if not self.local_first or self.broker is None or self.remote is None:
             return None
-        last = _end_of((await self.remote.snapshot()).root)
+        last = end_of((await self.remote.snapshot()).root)
         if last is None:
             return None
         try:
@@ -240,7 +246,7 @@ class TieredStream:
             found = await self.broker.at(self.vhost, self.name, last.chunk_id)
         except (NotFoundError, UnavailableError):
             return None  # history can be read without it
-        proved = found is not None and has(_mark(found), last)
+        proved = found is not None and has(mark_of(found), last)
         return extent[0] if proved and extent is not None and position < extent[1] else None
 
     async def _locally(
@@ -271,6 +277,7 @@ class TieredStream:
                 if found is None:
                     found = await self._across(fed, due)
                 if found is Verdict.REMOTE:
+                    self._missed = due
                     return
                 if found is Verdict.WAIT:
                     await self._wait(due, parcel.chunk_id)
@@ -290,14 +297,23 @@ class TieredStream:
         Raises:
             DivergedError: it is another one.
         """
-        given, last, sure = self._given, None, True
+        given, last, sure, stands = self._given, None, True, False
         if self.remote is not None:
-            last = _end_of((await self.remote.snapshot()).root)
+            root = (await self.remote.snapshot()).root
+            last = end_of(root)
+            # What stands below the manifest's end is right if that is; unless it was cut off since
+            # it was given, of which the read of an older manifest knew nothing.
+            if given is not None and last is not None and given.chunk_id <= last.chunk_id:
+                stands = root.ledger.ceiling(given.epoch) > given.chunk_id
         for known in (last, given):
-            if known is None or (known is given and last and given.chunk_id <= last.chunk_id):
-                continue  # what stands below the manifest's end is right if that is
+            if known is None or (known is given and stands):
+                continue
             found = await broker.at(self.vhost, self.name, known.chunk_id)
-            if not same_log(known, None if found is None else _mark(found)):
+            if known is given and found is not None and found.chunk_id > given.chunk_id:
+                extent = await broker.extent(self.vhost, self.name)
+                if extent is not None and extent[0] <= given.chunk_id:  # no retention took it
+                    raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=known.chunk_id)
+            if not same_log(known, None if found is None else mark_of(found)):
                 raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=known.chunk_id)
             sure = sure and found is not None
         return sure
@@ -321,7 +337,7 @@ class TieredStream:
             DivergedError: it is another one, or nobody can say.
         """
         given = self._given
-        if given is not None and given.end <= due and may_come_again(_mark(parcel), given):
+        if given is not None and given.end <= due and may_come_again(mark_of(parcel), given):
             return
         if self.remote is not None:
             chunks = self.remote.read(parcel.chunk_id, None, given)
@@ -379,19 +395,3 @@ class TieredStream:
                 f"offsets {due} to {batch.next_offset - 1} were removed by retention; the read goes"
                 f" on at {batch.next_offset}",
             )
-
-
-def _mark(parcel: Parcel) -> Mark:
-    return Mark(parcel.chunk_id, parcel.epoch, parcel.timestamp, parcel.next_offset)
-
-
-def _end_of(root: Root) -> Mark | None:
-    """The last chunk of a manifest; None if it has none."""
-    last = root.last_chunk
-    if last is None:
-        return None
-    newest = root.entries[-1].kind if len(root.entries) else EntryKind.HOLE
-    timestamp = root.last_timestamp if newest is not EntryKind.HOLE else None
-    # A group may end with a hole.
-    end = root.next_offset if newest is EntryKind.FRAGMENT else 0
-    return Mark(last.chunk_id, last.epoch, timestamp, end)

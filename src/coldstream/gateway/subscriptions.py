@@ -15,6 +15,7 @@ from typing import Protocol
 from coldstream.broker.frames import Code
 from coldstream.errors import (
     ColdstreamError,
+    DivergedError,
     InternalError,
     InvalidInputError,
     NotFoundError,
@@ -188,7 +189,8 @@ class Subscriptions:
         if subscription not in self._session.subscriptions:
             return  # the client itself ends it just now
         site.say(f"a subscription of {self._client.peer} has ended: {error}")
-        site.streams.names.forget()
+        if isinstance(error, NotFoundError | DivergedError):
+            site.streams.names.forget()
         stream, those = self._session.lost(subscription)
         for seat in [self._seats[each] for each in those if each in self._seats]:
             self._leave(seat)

@@ -90,7 +90,8 @@ class FilterMatcher:
             return True
         size = len(bloom)
         if not size:
-            return self.match_unfiltered
+            # The broker takes the empty value for that of every chunk without a filter.
+            return self.match_unfiltered or b"" in self.values
         wanted = self._bits_by_size.get(size)
         if wanted is None:
             wanted = tuple(_bits(value, size) for value in self.values)

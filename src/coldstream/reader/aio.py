@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 #: Items that go from a thread to the event loop at once; the first ones go alone, at once.
 _MOST = 1024
+#: Bytes that a batch keeps in memory, beside those which its last item is a part of.
+_MOST_BYTES = 256 * 2**10
 #: Reads that wait for S3 at once; others wait for a thread.
 _THREADS = 64
 
@@ -85,7 +87,8 @@ class AsyncStream:
         on_gap: Callable[[Gap], None] = refuse_gap,
     ) -> AsyncGenerator[Chunk, None]:
         """As `Stream.chunks`; `on_gap` is called in a thread."""
-        async with aclosing(self._pumped(self.stream.chunks(begin, end, on_gap=on_gap))) as found:
+        chunks = _later(partial(self.stream.chunks, begin, end, on_gap=on_gap))
+        async with aclosing(self._pumped(chunks)) as found:
             async for each in found:
                 yield each
 
@@ -217,15 +220,41 @@ def open_async_tier(**options: Any) -> AsyncRemoteTier:
     return AsyncRemoteTier(open_tier(**options))
 
 
+def _later(begin: Callable[[], Generator[T, None, None]]) -> Generator[T, None, None]:
+    """Begins in the thread that takes the first item: to find where blocks, too."""
+    yield from begin()
+
+
+def _whole(item: object) -> Any:
+    """The bytes that an item is a part of; None if it has none."""
+    match item:
+        case Message(body=view) | Chunk(buffer=view) | StreamEntry(data=view):
+            return view.obj if isinstance(view, memoryview) else view
+        case _:
+            return None
+
+
 def in_batches(items: Generator[T, None, None]) -> Generator[list[T], None, None]:
-    """Lists of items; what came before an error of ours comes first."""
-    most, batch = 1, []
+    """Lists of items; what came before an error of ours comes first.
+
+    An item keeps all in memory that it is a part of, a range of a fragment: no list holds on to
+    many of them, which nobody would count.
+    """
+    most, batch = 1, list[T]()
+    held, newest = 0, None
     try:
         for each in items:
+            whole = _whole(each)
+            if whole is not newest:
+                held += 0 if newest is None else memoryview(newest).nbytes
+                newest = whole
+                if batch and held >= _MOST_BYTES:
+                    yield batch
+                    batch, held = [], 0
             batch.append(each)
             if len(batch) >= most:
                 yield batch
-                batch, most = [], min(2 * most, _MOST)
+                batch, held, most = [], 0, min(2 * most, _MOST)
     except ColdstreamError:
         if batch:
             yield batch

@@ -144,3 +144,12 @@ def test_filters_have_16_to_255_bytes(size: int) -> None:
         encode_bloom([b"x"], size)
     with pytest.raises(CorruptDataError):
         FilterMatcher((b"x",)).matches(bytes(size))
+
+
+def test_the_empty_value_is_that_of_chunks_without_a_filter() -> None:
+    """As `osiris_bloom:is_match/2` has it, so that both tiers give the same."""
+    matcher = FilterMatcher((b"",))
+
+    assert matcher.matches(b"")
+    assert matcher.matches(encode_bloom([b"", b"eu"]))
+    assert not FilterMatcher((b"eu",)).matches(b"")

@@ -43,7 +43,10 @@ def test_all_that_retention_took_beyond_the_end_of_a_pass_is_told(how: str) -> N
                 break
 
     assert not untold(found, 0)
-    assert [each for each in found if isinstance(each, int)] == [0, 1, *range(20, 30)]
+    # What was fetched ahead may be given, too.
+    given = [each for each in found if isinstance(each, int)]
+    assert given == sorted(set(given))
+    assert given[-10:] == [*range(20, 30)]
 
 
 def test_a_second_cut_takes_no_reader_back() -> None:
