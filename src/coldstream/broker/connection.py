@@ -217,10 +217,18 @@ class Connection:
             NotFoundError: there is no such stream.
             UnavailableError: as `header`.
         """
-        leader = next(iter(self._placed(stream)), None)
+        leader = self.leader(stream)
         if leader is None or self.advertised is None:
             return None
         return leader == self.advertised
+
+    def leader(self, stream: str) -> tuple[str, int] | None:
+        """Where the stream's writer is, as that node advertises it; None if nobody can say.
+
+        Raises:
+            As `leads`.
+        """
+        return next(iter(self._placed(stream)), None)
 
     def _placed(self, stream: str) -> list[tuple[str, int] | None]:
         """Where the writer and then the replicas are, None for one that does not say; [] if nobody

@@ -22,6 +22,8 @@ _HEAD, _ROW = 13, 8
 #: No entry is larger: a frame has to hold it.
 MAX_ENTRY = MAX_FRAME - _HEAD - _ROW
 _PUBLISHER = 0
+#: Connections until that is given up.
+_LOOKS = 10
 
 
 class Publisher(Connection):
@@ -134,6 +136,47 @@ class Publisher(Connection):
                 raise self._gone(f"says that the stream {self._stream!r} has moved, or is deleted")
         else:
             super()._take(key, data)
+
+
+def leading_publisher(
+    uri: StreamUri, vhost: str, stream: str, reference: str, *, create: bool = False
+) -> Publisher:
+    """A publisher on the node that has the stream's writer; arguments and errors as `Publisher`.
+
+    Another node passes each message on as it comes, over a link between the nodes. Where that
+    breaks and is mended, some are lost and later ones arrive, so that the last publishing id of the
+    stream says nothing about those before it (seen on 4.3.6).
+
+    Raises:
+        UnavailableError: nobody leads just now, or that node cannot be reached.
+    """
+    at, told = uri, ""
+    for _ in range(_LOOKS):
+        try:
+            publisher = Publisher(at, vhost, stream, reference, create=create)
+        except UnavailableError:
+            if at == uri:
+                raise
+            at = uri  # the leader is not reached by its own address; a balancer may give it
+            continue
+        if publisher.advertised is None:
+            return publisher
+        try:
+            leader = publisher.leader(stream)
+        except BaseException:
+            publisher.close()
+            raise
+        if leader == publisher.advertised:
+            return publisher
+        publisher.close()
+        if leader is None:
+            raise UnavailableError(f"nobody can say which node leads {stream!r} just now")
+        at = uri if told else uri.at(*leader)
+        told = f"{leader[0]}:{leader[1]}"
+    raise UnavailableError(
+        f"the node that leads {stream!r}, {told}, is not reached from here; through another node a"
+        " message may be lost on its way: name that node"
+    )
 
 
 def _refusal(fields: Fields) -> tuple[int, int]:

@@ -116,7 +116,7 @@ def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> N
     coldstream replay //orders --to rabbitmq-stream://... --queue orders-2025 --rate 5000
     """
     from coldstream.broker.connection import StreamUri
-    from coldstream.broker.publishing import MAX_ENTRY, Publisher
+    from coldstream.broker.publishing import MAX_ENTRY, leading_publisher
     from coldstream.copies.replay import Replay
     from coldstream.reader import StreamReader
 
@@ -135,7 +135,7 @@ def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> N
 
     def connect() -> Publisher:
         try:
-            publisher = Publisher(uri, vhost, queue, reference, create=options.create)
+            publisher = leading_publisher(uri, vhost, queue, reference, create=options.create)
         except NotFoundError as error:
             raise NoTargetError(error.reason) from error
         nonlocal looked
@@ -158,10 +158,12 @@ def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> N
                 first,
                 end,
                 largest=MAX_ENTRY,
+                goes_on=not (options.start == "first" or options.start.isdecimal()),
                 rate=options.rate,
                 skip_gaps=options.skip_gaps,
                 on_gap=lambda gap: note(f"gap: {gap}"),
                 tell=lambda at: line.tell(at.next_offset, at.messages),
+                again=lambda error, seconds: note(f"{error}: again in {seconds:g} s"),
             ).run()
     _show(done, first, f"{vhost}/{queue} at {uri}", as_json=options.as_json)
 

@@ -210,15 +210,16 @@ class _File:
 
     def finish(self) -> None:
         """Give the file its name, once all of it is on the disk."""
-        writer, self._writer, done = self._writer, None, self._done
+        writer, done = self._writer, self._done
         if writer is None:
             return
-        writer.close()
+        writer.close()  # `close` removes the file if it cannot be closed
         with self._part.open("rb") as file:
             os.fsync(file.fileno())
             size = os.fstat(file.fileno()).st_size
         name = f"{done.next_offset:020d}-{self.next_offset:020d}.{self._made.suffix}"
         self._part.rename(self._place / name)
+        self._writer = None
         sync_directory(self._place)
         done.next_offset = self.next_offset
         done.files += 1
@@ -231,7 +232,7 @@ class _File:
             try:
                 self._writer.close()
             finally:  # on a disk that is full it cannot be closed, and takes the room that is left
-                self._part.unlink()
+                self._part.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -89,10 +89,12 @@ class Replay:
         start: offset.
         end: offset.
         largest: bytes of an entry that the target takes.
+        goes_on: where the target ends below `start`, begin there: it was meant as of another day.
         rate: messages a second; 0 for as many as the broker takes.
         skip_gaps: go on behind offsets that are lost, once `on_gap` was told.
         on_gap: told of them.
         tell: told how far it is.
+        again: told why a session ended, and after how many seconds another one begins.
         clock: seconds, from any start, never falling.
         sleep: waits so many seconds.
     """
@@ -102,10 +104,12 @@ class Replay:
     start: int
     end: int
     largest: int
+    goes_on: bool = False
     rate: float = 0
     skip_gaps: bool = False
     on_gap: Callable[[Gap], None] = lambda _: None
     tell: Callable[[Replayed], None] = lambda _: None
+    again: Callable[[UnavailableError, float], None] = lambda *_: None
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     _done: Replayed = field(default_factory=lambda: Replayed(0))
@@ -133,12 +137,13 @@ class Replay:
                 with closing(self.connect()) as publisher:
                     self._session(publisher)
                 return self._done
-            except UnavailableError:
+            except UnavailableError as error:
                 if self._done.next_offset > before:
                     pauses = iter(_PAUSES)
                 pause = next(pauses, None)
                 if pause is None:
                     raise
+                self.again(error, pause)
                 self.sleep(pause)
 
     def _session(self, publisher: Publishing) -> None:
@@ -155,7 +160,7 @@ class Replay:
         done.sessions += 1
         self._due = self.clock()
         batch = _Batch()
-        for row in self._rows(first_offset(min(sequence, self.end), self.start)):
+        for row in self._rows(self._begin(min(sequence, self.end))):
             if batch.is_full_with(row, self._most()):
                 self._send(publisher, batch)
                 batch = _Batch()
@@ -165,6 +170,28 @@ class Replay:
         self._confirmed(publisher)
         done.next_offset = max(done.next_offset, self.end)
         self.tell(done)
+
+    def _begin(self, sequence: int) -> int:
+        """Where to go on.
+
+        Raises:
+            LostRangeError: what lies before `start` would never be there, unless that may be so.
+        """
+        if not 0 < sequence < self.start:
+            return first_offset(sequence, self.start)
+        begin = self.start
+        if self.goes_on:
+            begin = max(sequence - 1, self.reader.glance().extent.first_offset)
+        if begin > sequence:
+            if not self.skip_gaps:
+                raise LostRangeError(
+                    f"the target ends at offset {sequence} of this publisher, and the replay begins"
+                    f" at {begin}: {begin - sequence} offsets would never be there",
+                    stream=self.reader.stream,
+                    offset=sequence,
+                )
+            self.on_gap(Gap(sequence, begin, GapReason.RETENTION))
+        return begin
 
     def _rows(self, start: int) -> Iterator[Row]:
         read = self.reader.begin(Offset(start), Offset(max(start, self.end)))

@@ -204,6 +204,39 @@ def test_a_hole_stops_it_unless_it_may_be_passed_over() -> None:
     assert told == [Gap(1, 5)]
 
 
+def test_what_retention_has_taken_between_two_runs_stops_it_unless_it_may_be_passed_over() -> None:
+    """The second one began behind what the target had, and said that all of it was there."""
+    tier, broker, gaps = Tier(), Broker(), list[Gap]()
+    root = tier.add("s", [[chunk(n, b"%d" % n)] for n in range(20)])
+    replay(tier.reader("s"), broker, 0, 5)
+    tier.commit("s", replace(root, first_offset=12, entries=Entries.of(list(root.entries)[12:])))
+
+    with pytest.raises(LostRangeError, match="begins at 12: 7 offsets"):
+        replay(tier.reader("s"), broker)
+    replay(tier.reader("s"), broker, skip_gaps=True, on_gap=gaps.append)
+
+    assert [(gap.first_offset, gap.next_offset) for gap in gaps] == [(5, 12)]
+    assert messages(broker) == [b"%d" % n for n in (*range(5), *range(12, 20))]
+
+
+@pytest.mark.parametrize("first", [0, 4, 5, 6])
+def test_a_beginning_that_moves_from_run_to_run_is_that_of_the_first_run(first: int) -> None:
+    """`--from -8`, killed, and the stream has grown: what lies between was never sent."""
+    tier, broker = Tier(), Broker()
+    root = tier.add("s", [[chunk(n, b"%d" % n)] for n in range(20)])
+    replay(tier.reader("s"), broker, 3, 5)
+    entries = Entries.of(list(root.entries)[first:])
+    tier.commit("s", replace(root, first_offset=first, entries=entries))
+    reader = tier.reader("s")
+
+    if first > 5:
+        with pytest.raises(LostRangeError):
+            replay(reader, broker, 12, goes_on=True)
+    else:
+        replay(reader, broker, 12, goes_on=True)
+        assert messages(broker) == [b"%d" % n for n in range(3, 20)]
+
+
 def test_a_name_that_stands_for_another_history_is_refused() -> None:
     tier = Tier()
     tier.add("s", [[chunk(0, b"0")]])
