@@ -17,7 +17,7 @@ from .test_restore import wait_until
 from .test_single_node import agent
 
 
-@pytest.mark.slow  # minutes; which node is published at: tests/unit/broker/test_leading_publisher.py
+@pytest.mark.slow  # minutes; at which node: tests/unit/broker/test_leading_publisher.py
 def test_no_message_is_lost_where_the_link_between_two_nodes_breaks(
     site: Site, fresh_cluster: Cluster
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -57,9 +58,9 @@ class Parquet:
     def close(self) -> None:
         """Write what waits for a row group, and the end of the file."""
         if not self._file.closed:
-            self._put(self._decoder.flush())
-            self._writer.close()
-            self._file.close()
+            with closing(self._file):  # also where the disk has no room for it
+                self._put(self._decoder.flush())
+                self._writer.close()
 
     def _put(self, batches: Iterator[pa.RecordBatch]) -> None:
         for batch in batches:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -237,3 +238,22 @@ def test_two_processes_do_not_export_into_one_directory(tmp_path: Path) -> None:
             export(reader, tmp_path)
 
     export(reader, tmp_path, tell=meanwhile)
+
+
+def test_a_file_that_cannot_be_finished_leaves_nothing_on_the_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Parquet file is written when it is finished: its part stayed, and took what was left."""
+    tier = Tier()
+    tier.add("s", [[chunk(n, b"%d" % n)] for n in range(20)])
+    close = pq.ParquetWriter.close
+
+    def full(writer: pq.ParquetWriter) -> None:
+        close(writer)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pq.ParquetWriter, "close", full)
+    with pytest.raises(OSError, match="No space"):
+        export(tier.reader("s"), tmp_path, PARQUET, file_size=10**9)
+
+    assert [each.name for each in (tmp_path / "s").iterdir()] == [STATE]
