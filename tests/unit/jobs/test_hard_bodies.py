@@ -359,7 +359,7 @@ def test_a_value_that_its_column_cannot_take_makes_its_message_a_dead_letter(
     site = Site({ORDERS: [b"1"]}, MINE)
     site.run()
     site.bodies[ORDERS].append(b"2")
-    _function(monkeypatch, day=(pa.timestamp("ns"), 1))
+    _function(monkeypatch, day=(pa.timestamp("s"), 2**62))
     assert site.run().dead_letters == 1
     assert len(_rows(site)) == 1
 
@@ -371,6 +371,25 @@ def test_a_function_with_columns_that_cannot_be_is_refused(
     _function(monkeypatch, a=(pa.int64(), 1))
     sys.modules["mine"].f.schema = pa.schema([(name, pa.int64()) for name in names])
     with pytest.raises(InvalidInputError, match="cannot be a column"):
+        first_schema("mine:f")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.timestamp("ns"), pa.timestamp("us", "Europe/Berlin"), pa.date64(), pa.time32("s"),
+        pa.time64("ns"), pa.duration("s"), pa.decimal256(50, 2), pa.null(),
+        pa.list_(pa.struct([("at", pa.timestamp("ns", "UTC"))])), pa.map_(pa.string(), pa.date64()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_function_with_a_column_of_a_type_that_no_table_has_is_refused_in_words(
+    monkeypatch: pytest.MonkeyPatch, kind: pa.DataType
+) -> None:
+    """It was a traceback out of the Iceberg library."""
+    _function(monkeypatch, at=(kind, None))
+
+    with pytest.raises(InvalidInputError, match=r"mine:f: the column at is of .*, which no table"):
         first_schema("mine:f")
 
 

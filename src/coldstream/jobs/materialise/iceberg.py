@@ -208,6 +208,7 @@ class IcebergTable:
             if known is None or known is error:
                 raise
             raise known from error
+        self._seen = files.snapshot_id  # it may be undone before anybody looks again
         return AppendOutcome.LANDED
 
     def _replaced(
@@ -360,15 +361,17 @@ class IcebergTable:
         return self._as_loaded(table, pointer)
 
     def _as_loaded(self, table: IcebergMetadata, pointer: Pointer) -> Loaded:
-        appended = {table.metadata.properties.get(APPEND_PROPERTY, "")}
+        stand = {each.snapshot_id for each in history(table.metadata)}
+        appended, undone = {table.metadata.properties.get(APPEND_PROPERTY, "")}, {""}
         for snapshot in table.metadata.snapshots:
             if snapshot.summary is not None:
-                appended.add(snapshot.summary.additional_properties.get(APPEND_PROPERTY, ""))
+                id_ = snapshot.summary.additional_properties.get(APPEND_PROPERTY, "")
+                (appended if snapshot.snapshot_id in stand else undone).add(id_)
         return Loaded(
             schema=pa.schema([small(field) for field in schema_to_pyarrow(table.schema())]),
             state=read_state(self._states.io_of(table), pointer),
             location=table.location().rstrip("/"),
-            appended=frozenset(appended - {""}),
+            appended=frozenset(appended - undone),
             handle=table,
         )
 

@@ -33,6 +33,8 @@ WORDS: Mapping[str, pa.DataType] = MappingProxyType(
         "binary": pa.binary(),
     }
 )
+#: What Iceberg takes for a zone.
+_UTC = (None, "UTC", "+00:00", "Etc/UTC", "Z")
 _NAMES = {kind: word for word, kind in WORDS.items()}
 
 
@@ -63,6 +65,23 @@ def stored(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind):
         return pa.map_(stored(kind.key_type), stored(kind.item_type))
     return kind
+
+
+def unstorable(kind: pa.DataType) -> pa.DataType | None:
+    """Itself, or the first type inside, that no column of Iceberg has; None if there is none."""
+    inside = [kind.field(n).type for n in range(kind.num_fields)]
+    if inside:
+        return next((found for found in map(unstorable, inside) if found is not None), None)
+    is_time = pa.types.is_timestamp(kind)
+    odd = (
+        (is_time and (kind.unit == "ns" or kind.tz not in _UTC))
+        or (pa.types.is_time(kind) and kind.unit != "us")
+        or pa.types.is_date64(kind)
+        or pa.types.is_duration(kind)
+        or pa.types.is_decimal256(kind)
+        or pa.types.is_null(kind)
+    )
+    return kind if odd else None
 
 
 def wider(known: pa.DataType, found: pa.DataType) -> pa.DataType:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.json_body import Misfits, parse_bodies
-from coldstream.jobs.materialise.kinds import stored
+from coldstream.jobs.materialise.kinds import stored, unstorable
 from coldstream.jobs.materialise.rows import with_type
 from coldstream.jobs.materialise.schema import (
     DEAD_COLUMNS,
@@ -285,6 +285,12 @@ def _schema_of(function: UserFunction, body: str) -> pa.Schema:
             f"{body}: {first!r} cannot be a column: a name has none of . ` , : ; < > and differs"
             f" from others not in upper case only; there are at most {MAX_FIELDS}"
         )
+    for field in schema:
+        if (kind := unstorable(field.type)) is not None:
+            raise InvalidInputError(
+                f"{body}: the column {field.name} is of {kind}, which no table has; times are"
+                " timestamps of s, ms or us, in UTC or without a zone"
+            )
     return schema
 
 
