@@ -130,6 +130,30 @@ def test_a_replay_to_nowhere_tells_no_secrets(tier: Tier, run: Run, uri: str) ->
     assert "secret" not in done.stderr
 
 
+def test_what_is_wrong_with_the_target_is_not_looked_for_at_aws(
+    tier: Tier, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = tier.add_fixture("plain-3.10.8")
+
+    def answer(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SASL_AUTHENTICATE:
+            return [reply(Key.SASL_AUTHENTICATE, body, code=Code.AUTHENTICATION_FAILED)]
+        return logging_in(key, body)
+
+    with closing(Peer(answer)) as peer:
+        refused = run(
+            "replay", stream, "--to", f"rabbitmq-stream://127.0.0.1:{peer.port}", "--queue", "x"
+        )
+    monkeypatch.setattr("coldstream.copies.replay._PAUSES", (0.0,))
+    nobody = run("replay", stream, "--to", "rabbitmq-stream://127.0.0.1:1", "--queue", "x")
+
+    assert (refused.exit_code, nobody.exit_code) == (ExitCode.NO_PERMISSION, ExitCode.UNAVAILABLE)
+    assert "rabbitmqctl list_user_permissions" in refused.stderr
+    assert "again in 0 s" in nobody.stderr
+    assert "check that a broker listens there" in nobody.stderr
+    assert "AWS" not in (refused.stderr + nobody.stderr)
+
+
 @pytest.mark.parametrize(
     ("may_read", "begins"), [(True, 0), (True, 3), (False, 0)], ids=["all", "tail", "no right"]
 )

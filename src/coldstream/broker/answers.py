@@ -20,15 +20,37 @@ _CLOSES_FILES_SINCE = (3, 11, 3)
 MOST_FILES = 50
 
 
-class NoMemberError(UnavailableError):
+class BrokerUnavailableError(UnavailableError):
+    """The stream port does not answer properly.
+
+    Attributes:
+        usual_remedy: what helps, where nobody knows better.
+    """
+
+    usual_remedy = (
+        "check that a broker listens there, with TLS or without as it was said, and that its"
+        " plugin rabbitmq_stream is enabled; then run it again"
+    )
+
+
+class BrokerDeniedError(PermissionDeniedError):
+    """The broker refuses it; as `BrokerUnavailableError`."""
+
+    usual_remedy = (
+        "check the user and what it may do there: `rabbitmqctl list_user_permissions USER`; to read"
+        " a stream takes read, to publish takes read and write, to make one takes configure"
+    )
+
+
+class NoMemberError(BrokerUnavailableError):
     """This node has no running member of the stream; another one may."""
 
 
-class UnmetError(UnavailableError):
+class UnmetError(BrokerUnavailableError):
     """The broker does not do it as it is asked for."""
 
 
-class LogInError(PermissionDeniedError):
+class LogInError(BrokerDeniedError):
     """The broker does not let the user in, whatever stream is asked for."""
 
 
@@ -81,7 +103,7 @@ def checked(fields: Fields, who: str, about: str) -> Fields:
     if code == Code.AUTHENTICATION_FAILED:
         raise LogInError(message)
     if code == Code.ACCESS_REFUSED:
-        raise PermissionDeniedError(message)
+        raise BrokerDeniedError(message)
     if code == Code.NO_VHOST:
         raise NotFoundError(f"{message}: there is none, or the user has no rights in it")
     if code in (Code.NO_STREAM, Code.NO_OFFSET):
@@ -90,7 +112,7 @@ def checked(fields: Fields, who: str, about: str) -> Fields:
         raise NoMemberError(message)
     if code == Code.PRECONDITION_FAILED:
         raise UnmetError(message)
-    raise UnavailableError(message)
+    raise BrokerUnavailableError(message)
 
 
 def placed(fields: Fields, stream: str, where: str) -> list[tuple[str, int] | None]:

@@ -123,7 +123,9 @@ class Connection:
                 name = uri.tls.name or uri.host
                 self._socket = context.wrap_socket(self._socket, server_hostname=name)
         except OSError as exc:
-            raise UnavailableError(f"the broker at {self._where} {refused(exc)}") from exc
+            raise answers.BrokerUnavailableError(
+                f"the broker at {self._where} {refused(exc)}"
+            ) from exc
         try:
             self._log_in(uri, vhost)
         except BaseException:
@@ -296,7 +298,7 @@ class Connection:
     def _gone(self, words: str) -> UnavailableError:
         """The error of a connection that is of no use any more."""
         self.broken = True
-        return UnavailableError(f"the broker at {self._where} {words}")
+        return answers.BrokerUnavailableError(f"the broker at {self._where} {words}")
 
     def _send(self, data: bytes) -> None:
         try:

@@ -12,9 +12,10 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from coldstream.broker.answers import BrokerDeniedError, BrokerUnavailableError
 from coldstream.broker.connection import Connection, StreamUri, TooLateError
 from coldstream.broker.frames import MAX_FRAME, Code, Fields, Key, frame, properties, string
-from coldstream.errors import PermissionDeniedError, UnavailableError
+from coldstream.errors import UnavailableError
 from coldstream.osiris.chunk import Buffer
 
 #: Bytes of a Publish before its rows, and of a row before its entry.
@@ -127,7 +128,7 @@ class Publisher(Connection):
             fields.number("B")
             number, code = next(iter(fields.array(_refusal)), (0, 0))
             if code == Code.ACCESS_REFUSED:
-                raise PermissionDeniedError(f"the broker at {self._where} refuses to publish")
+                raise BrokerDeniedError(f"the broker at {self._where} refuses to publish")
             raise self._gone(f"refuses the publishing id {number} with code {code}")
         elif key == Key.METADATA_UPDATE:
             fields = Fields(data)
@@ -170,10 +171,10 @@ def leading_publisher(
             return publisher
         publisher.close()
         if leader is None:
-            raise UnavailableError(f"nobody can say which node leads {stream!r} just now")
+            raise BrokerUnavailableError(f"nobody can say which node leads {stream!r} just now")
         at = uri if told else uri.at(*leader)
         told = f"{leader[0]}:{leader[1]}"
-    raise UnavailableError(
+    raise BrokerUnavailableError(
         f"the node that leads {stream!r}, {told}, is not reached from here; through another node a"
         " message may be lost on its way: name that node"
     )

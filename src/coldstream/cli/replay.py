@@ -38,7 +38,9 @@ _MAX_REFERENCE = 255
 class NoTargetError(NotFoundError):
     """The broker has no such stream to publish to."""
 
-    remedy = "declare it there, or say --create"
+    remedy = (
+        "declare it there, or say --create; and see that the virtual host is the one that is meant"
+    )
 
 
 class SameLogError(InvalidInputError):

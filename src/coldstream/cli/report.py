@@ -63,7 +63,8 @@ def explain(error: ColdstreamError, what: str) -> str:
         what: the command that failed, e.g. "read".
     """
     reason = " ".join(str(error).split())
-    remedy = getattr(error, "remedy", None) or _TRY[error.kind]
+    usual = getattr(error, "usual_remedy", None) or _TRY[error.kind]
+    remedy = getattr(error, "remedy", None) or usual
     why = getattr(error, "why", error.kind)
     command = f"coldstream {what}".strip()
     return f"{command} failed: {reason}\n  why: {why}\n  try: {remedy}"
