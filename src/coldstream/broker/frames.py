@@ -194,10 +194,10 @@ class Fields:
         size = self.number("h")
         return "" if size < 0 else self._take(size).decode("utf-8", "replace")
 
-    def array(self, read: Callable[[Fields], T]) -> list[T]:
-        """An array; raises as `number`."""
+    def array(self, read: Callable[[Fields], T], most: int = _MAX_ARRAY) -> list[T]:
+        """An array of so many items at the most; raises as `number`."""
         count = self.number("i")
-        if not 0 <= count <= _MAX_ARRAY:
+        if not 0 <= count <= most:
             raise FrameError(f"an array of {count} in a frame of the stream protocol")
         return [read(self) for _ in range(count)]
 

@@ -16,6 +16,9 @@ from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timest
 
 #: Streams that one Metadata may ask for, and properties that a request may have.
 MAX_NAMES, MAX_PROPERTIES = 1000, 200
+#: Commands whose versions a client may name, and messages of a Publish, of which each is refused:
+#: while a frame is parsed, all other clients wait.
+MAX_VERSIONS, MAX_PUBLISHED = 256, 2000
 SINGLE_ACTIVE_CONSUMER = "single-active-consumer"
 
 
@@ -263,7 +266,9 @@ def _metadata(fields: Fields, _: int) -> AnyRequest:
 
 def _versions(fields: Fields, _: int) -> AnyRequest:
     correlation = fields.number("I")
-    rows = fields.array(lambda each: (each.number("H"), each.number("H"), each.number("H")))
+    rows = fields.array(
+        lambda each: (each.number("H"), each.number("H"), each.number("H")), MAX_VERSIONS
+    )
     return Versions(Key.COMMAND_VERSIONS, correlation, tuple(rows))
 
 
@@ -300,7 +305,8 @@ def _turn_taken(fields: Fields, _: int) -> AnyRequest:
 
 def _publish(fields: Fields, version: int) -> AnyRequest:
     publisher = fields.number("B")
-    return Publish(publisher, tuple(fields.array(lambda each: _publishing_id(each, version))))
+    numbers = fields.array(lambda each: _publishing_id(each, version), MAX_PUBLISHED)
+    return Publish(publisher, tuple(numbers))
 
 
 def _publishing_id(fields: Fields, version: int) -> int:
@@ -344,10 +350,7 @@ def _spec_if_any(fields: Fields) -> OffsetSpec | None:
 def _properties(fields: Fields) -> Mapping[str, str]:
     if not fields.left:
         return {}
-    rows = fields.array(lambda each: (each.string(), each.string()))
-    if len(rows) > MAX_PROPERTIES:
-        raise FrameError(f"a subscription with {len(rows)} properties")
-    return dict(rows)
+    return dict(fields.array(lambda each: (each.string(), each.string()), MAX_PROPERTIES))
 
 
 _READERS: Mapping[int, Callable[[Fields, int], AnyRequest]] = {

@@ -136,6 +136,22 @@ def test_a_subscription_that_claims_more_than_it_has_is_refused(body: bytes) -> 
         asked(Key.SUBSCRIBE, body)
 
 
+@pytest.mark.parametrize(
+    ("key", "head", "count"),
+    [
+        (Key.PUBLISH, b"\1", 2001),
+        (Key.COMMAND_VERSIONS, CORRELATION, 257),
+        (Key.SUBSCRIBE, CORRELATION + b"\1" + string("s") + struct.pack(">HH", 1, 1), 201),
+    ],
+)
+def test_a_frame_of_very_many_parts_is_refused_before_they_are_parsed(
+    key: Key, head: bytes, count: int
+) -> None:
+    """Twenty clients that sent 80,000 publishing ids a frame had all others wait for seconds."""
+    with pytest.raises(FrameError, match=f"an array of {count}"):
+        asked(key, head + struct.pack(">i", count) + bytes(20 * count))
+
+
 def test_what_has_a_correlation_keeps_it() -> None:
     found = asked(Key.SASL_HANDSHAKE, struct.pack(">I", 77))
     assert isinstance(found, Request)
