@@ -217,9 +217,9 @@ def test_a_replay_that_went_on_claims_nothing_of_what_it_has_not_looked_at(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The id may be another program's, or of a replay that began later."""
-    replay._show(Replayed(5000, 4301, 1, found=700), 0, "//copy at there", as_json=False)
+    replay._show(Replayed(0, 5000, 4301, 1, found=700), "//copy at there", as_json=False)
     went_on = capsys.readouterr().err
-    replay._show(Replayed(5000, 5000, 1), 0, "//copy at there", as_json=False)
+    replay._show(Replayed(0, 5000, 5000, 1), "//copy at there", as_json=False)
     whole = capsys.readouterr().err
 
     assert "offsets 0 to 699 are taken to be there" in went_on

@@ -23,8 +23,12 @@ def new_session() -> boto3.session.Session:
     import botocore.session
 
     core: Any = botocore.session.get_session()
-    core.register_component("data_loader", _descriptions(core.get_config_variable("data_path")))
-    return boto3.session.Session(botocore_session=core)
+    descriptions = _descriptions(core.get_config_variable("data_path"))
+    core.register_component("data_loader", descriptions)
+    session = boto3.session.Session(botocore_session=core)
+    if descriptions.search_paths[-1] in descriptions.search_paths[:-1]:
+        descriptions.search_paths.pop()  # each session adds boto3's own
+    return session
 
 
 @cache

@@ -15,7 +15,7 @@ from contextlib import suppress
 from coldstream.broker.answers import BrokerDeniedError, BrokerUnavailableError
 from coldstream.broker.connection import Connection, StreamUri, TooLateError
 from coldstream.broker.frames import MAX_FRAME, Code, Fields, Key, frame, properties, string
-from coldstream.errors import UnavailableError
+from coldstream.errors import NotFoundError, PermissionDeniedError, UnavailableError
 from coldstream.osiris.chunk import Buffer
 
 #: Bytes of a Publish before its rows, and of a row before its entry.
@@ -154,8 +154,8 @@ def leading_publisher(
     at, told = uri, ""
     for _ in range(_LOOKS):
         try:
-            publisher = Publisher(at, vhost, stream, reference, create=create)
-        except UnavailableError:
+            publisher = Publisher(at, vhost, stream, reference, create=create and at == uri)
+        except (UnavailableError, NotFoundError, PermissionDeniedError):
             if at == uri:
                 raise
             at = uri  # the leader is not reached by its own address; a balancer may give it

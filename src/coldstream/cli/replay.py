@@ -167,7 +167,7 @@ def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> N
                 tell=lambda at: line.tell(at.next_offset, at.messages),
                 again=lambda error, seconds: note(f"{error}: again in {seconds:g} s"),
             ).run()
-    _show(done, first, f"{vhost}/{queue} at {uri}", as_json=options.as_json)
+    _show(done, f"{vhost}/{queue} at {uri}", as_json=options.as_json)
 
 
 def refuse_itself(target: Connection, queue: str, reader: StreamReader, first: int) -> None:
@@ -218,11 +218,11 @@ def _target(options: ReplayOptions, item: CatalogItem) -> tuple[str, str]:
     return vhost, queue
 
 
-def _show(done: Replayed, first: int, target: str, *, as_json: bool) -> None:
+def _show(done: Replayed, target: str, *, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "first": first,
+                "first": done.first,
                 "next": done.next_offset,
                 "messages": done.messages,
                 "bytes": done.bytes,
@@ -233,12 +233,12 @@ def _show(done: Replayed, first: int, target: str, *, as_json: bool) -> None:
         )
         return
     have = f"all messages up to offset {done.next_offset - 1}"
-    if done.found > first:
+    if done.found > done.first:
         # Whether it was this replay that has left the id there, only who runs it can know.
         note(
             f"went on behind publishing id {done.found}, the last that the broker had of this"
-            f" publisher: offsets {first} to {done.found - 1} are taken to be there. If its name"
-            " was used for something else, or by a replay that began later, they are not"
+            f" publisher: offsets {done.first} to {done.found - 1} are taken to be there. If its"
+            " name was used for something else, or by a replay that began later, they are not"
         )
         have = f"what follows, up to offset {done.next_offset - 1}"
     note(f"{target} has {have}; sent were {many(done.messages, 'message')} of {size(done.bytes)}")

@@ -65,6 +65,7 @@ class Replayed:
     """How far a replay is.
 
     Attributes:
+        first: where it began.
         next_offset: up to which all is confirmed.
         messages: that were sent; in a session that went on, one entry is sent twice.
         bytes: of their entries.
@@ -72,6 +73,7 @@ class Replayed:
         sessions: how many connections it took.
     """
 
+    first: int
     next_offset: int
     messages: int = 0
     bytes: int = 0
@@ -112,7 +114,7 @@ class Replay:
     again: Callable[[UnavailableError, float], None] = lambda *_: None
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    _done: Replayed = field(default_factory=lambda: Replayed(0))
+    _done: Replayed = field(default_factory=lambda: Replayed(0, 0))
     _due: float = 0.0
     _epoch: int = 0  # of the manifest that has all that is to be sent
     _sent: int = 0  # offset behind what was sent last
@@ -128,7 +130,7 @@ class Replay:
             UnavailableError: the broker does not come back.
             As `StreamReader.chunks` and `connect`.
         """
-        self._done = Replayed(self.start)
+        self._done = Replayed(self.start, self.start)
         self._epoch = self.reader.snapshot().root.epoch
         pauses = iter(_PAUSES)
         while True:
@@ -155,12 +157,14 @@ class Replay:
                 " has no such offset",
                 stream=self.reader.stream,
             )
+        begin = self._begin(min(sequence, self.end))
         if not done.sessions:
             done.found = sequence
+            done.first = done.next_offset = min(self.start, begin)
         done.sessions += 1
         self._due = self.clock()
         batch = _Batch()
-        for row in self._rows(self._begin(min(sequence, self.end))):
+        for row in self._rows(begin):
             if batch.is_full_with(row, self._most()):
                 self._send(publisher, batch)
                 batch = _Batch()
@@ -182,7 +186,7 @@ class Replay:
         begin = self.start
         if self.goes_on:
             begin = max(sequence - 1, self.reader.glance().extent.first_offset)
-        if begin > sequence:
+        if begin > sequence and self._has_more(sequence, begin):
             if not self.skip_gaps:
                 raise LostRangeError(
                     f"the target ends at offset {sequence} of this publisher, and the replay begins"
@@ -192,6 +196,14 @@ class Replay:
                 )
             self.on_gap(Gap(sequence, begin, GapReason.RETENTION))
         return begin
+
+    def _has_more(self, first: int, end: int) -> bool:
+        """Whether there is, or was, a message in a range: tracking data has no publishing id."""
+        read = self.reader.begin(Offset(first), Offset(end))
+        if read.position > first:
+            return True  # retention has taken what was there
+        with closing(self.reader.events(read)) as found:
+            return next(found, None) is not None
 
     def _rows(self, start: int) -> Iterator[Row]:
         read = self.reader.begin(Offset(start), Offset(max(start, self.end)))

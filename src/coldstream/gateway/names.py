@@ -98,7 +98,7 @@ class Names:
 
     @property
     def _again_seconds(self) -> float:
-        return max(_AGAIN_SECONDS, _PART * self._took)
+        return min(max(_AGAIN_SECONDS, _PART * self._took), _FRESH_SECONDS)
 
     async def _directory(self, vhost: str, name: str) -> Found | None:
         try:
@@ -118,10 +118,10 @@ class Names:
             if self.clock() - self._listed_at < seconds:
                 return
             began = self.clock()
+            self._is_stale = False  # who says so from now on may mean what is not in this listing
             loop = asyncio.get_running_loop()
             items, self._damaged = await loop.run_in_executor(self.pool, _streams, self.catalog)
             self._listed, self._listed_at = newest(items), began
-            self._is_stale = False
             self._took = self.clock() - began
 
 

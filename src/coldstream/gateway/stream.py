@@ -87,6 +87,7 @@ class TieredStream:
     find_remote: Callable[[], Awaitable[RemoteStream | None]] | None = None
     local_first: bool = False
     _given: Mark | None = field(default=None, init=False)  # the last chunk that was
+    _doubted: Mark | None = field(default=None, init=False)  # what a log seemed not to have
     _missed: int = field(default=-1, init=False)  # what a member that was read has no more
 
     async def locate(self, spec: OffsetSpec) -> int:
@@ -312,6 +313,9 @@ class TieredStream:
             if known is given and found is not None and found.chunk_id > given.chunk_id:
                 extent = await broker.extent(self.vhost, self.name)
                 if extent is not None and extent[0] <= given.chunk_id:  # no retention took it
+                    if self._doubted != given:  # or it does so just now: a broker says it later
+                        self._doubted = given
+                        raise UnavailableError("the broker passes over what it gave")
                     raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=known.chunk_id)
             if not same_log(known, None if found is None else mark_of(found)):
                 raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=known.chunk_id)

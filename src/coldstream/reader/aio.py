@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 #: Items that go from a thread to the event loop at once; the first ones go alone, at once.
 _MOST = 1024
-#: Bytes that a batch keeps in memory, beside those which its last item is a part of.
+#: Bytes that a batch keeps in memory, beside the largest of what its items are parts of.
 _MOST_BYTES = 256 * 2**10
 #: Reads that wait for S3 at once; others wait for a thread.
 _THREADS = 64
@@ -234,27 +234,42 @@ def _whole(item: object) -> Any:
             return None
 
 
+class _Parts:
+    """What a batch holds on to, each counted once."""
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+        self._newest: Any = None
+        self._bytes = self._largest = 0
+
+    def hold(self, whole: Any) -> int:
+        """Take one in; the bytes of all but the largest, which whoever reads on holds as well."""
+        if whole is not None and whole is not self._newest and id(whole) not in self._known:
+            size = memoryview(whole).nbytes
+            self._known.add(id(whole))
+            self._bytes += size
+            self._largest = max(self._largest, size)
+        self._newest = whole
+        return self._bytes - self._largest
+
+
 def in_batches(items: Generator[T, None, None]) -> Generator[list[T], None, None]:
     """Lists of items; what came before an error of ours comes first.
 
     An item keeps all in memory that it is a part of, a range of a fragment: no list holds on to
     many of them, which nobody would count.
     """
-    most, batch = 1, list[T]()
-    held, newest = 0, None
+    most, batch, parts = 1, list[T](), _Parts()
     try:
         for each in items:
-            whole = _whole(each)
-            if whole is not newest:
-                held += 0 if newest is None else memoryview(newest).nbytes
-                newest = whole
-                if batch and held >= _MOST_BYTES:
-                    yield batch
-                    batch, held = [], 0
+            if parts.hold(_whole(each)) >= _MOST_BYTES and batch:
+                yield batch
+                batch, parts = [], _Parts()
+                parts.hold(_whole(each))
             batch.append(each)
             if len(batch) >= most:
                 yield batch
-                batch, held, most = [], 0, min(2 * most, _MOST)
+                batch, parts, most = [], _Parts(), min(2 * most, _MOST)
     except ColdstreamError:
         if batch:
             yield batch

@@ -299,7 +299,8 @@ class RangeRead:
         if self.position < stream.first_offset:
             # What lies behind the end of this read is told when it goes on.
             first_offset = min(stream.first_offset, self.end)
-            yield Gap(self.position, first_offset, GapReason.RETENTION)
+            if self.lowest < first_offset:
+                yield Gap(self.lowest, first_offset, GapReason.RETENTION)
             self.position = first_offset
         if end < self.end:
             self._lost_to = max(self._lost_to, self.end)

@@ -15,7 +15,7 @@ from coldstream.copies.replay import OtherHistoryError, Publishing, Replay
 from coldstream.copies.runs import HistoryChangedError
 from coldstream.errors import InvalidInputError, LostRangeError, UnavailableError
 from coldstream.manifest.entries import Entries
-from coldstream.osiris.chunk import Buffer, iter_chunks
+from coldstream.osiris.chunk import Buffer, ChunkType, iter_chunks
 from coldstream.osiris.entry import Codec, encode_simple, encode_sub_batch, iter_messages
 from coldstream.plans.replay import rows
 from coldstream.reader import Gap, Offset, StreamReader
@@ -305,3 +305,36 @@ def test_a_claim_that_cuts_off_nothing_stops_no_replay() -> None:
     broker = Broker(dies)
     replay(tier.reader("s"), broker)
     assert messages(broker) == [b"old"] * 20
+
+
+def test_a_replay_that_goes_on_far_below_its_beginning_is_given_up_no_sooner() -> None:
+    """It saw no progress before it had come to the beginning that was meant today."""
+    tier, calls = Tier(), itertools.count(1)
+    tier.add("s", [[chunk(n, b"%d" % n)] for n in range(200)])
+    reader, broker = tier.reader("s"), Broker()
+    replay(reader, broker, 0, 5)
+
+    def dies() -> bool:
+        broker.committed = len(broker.log)
+        return next(calls) % 40 == 0
+
+    broker.dies, now = dies, [0.0]
+    done = replay(
+        reader, broker, 190, goes_on=True, rate=10, clock=lambda: now[0],
+        sleep=lambda seconds: now.append(now.pop() + seconds),
+    )  # fmt: skip
+
+    assert messages(broker) == everything(reader)
+    assert done.first == 4
+    assert done.sessions > 6
+
+
+def test_offsets_of_tracking_data_are_no_gap_between_two_replays() -> None:
+    tier, broker = Tier(), Broker()
+    tracking = chunk(5, b"o", kind=ChunkType.TRACKING_DELTA)
+    tier.add("s", [[*(chunk(n, b"%d" % n) for n in range(5)), tracking, chunk(6, b"6")]])
+    replay(tier.reader("s"), broker, 0, 6)
+
+    replay(tier.reader("s"), broker, 6)
+
+    assert messages(broker) == [b"0", b"1", b"2", b"3", b"4", b"6"]

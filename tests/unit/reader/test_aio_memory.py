@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from coldstream.reader import MemoryBudget, ReaderSettings
-from coldstream.reader.aio import AsyncRemoteTier
+from coldstream.reader.aio import AsyncRemoteTier, in_batches
 from coldstream.reader.library import RemoteTier
+from coldstream.reader.stream import Message
 from tests.support.tier import PREFIX, SMALL, Tier, chunk
 
 _SIZE = 2**18
@@ -91,3 +92,14 @@ def test_nothing_blocks_the_event_loop(what: str) -> None:
 
     asyncio.run(read())
     assert blocked == []
+
+
+def test_items_of_many_owners_go_together_as_long_as_they_hold_little() -> None:
+    """A sub-batch has bytes of its own: each return to the range counted all of it once more."""
+    whole = memoryview(bytes(2**22))
+    items = [Message(n, 0, whole[n : n + 1] if n % 2 else bytes(10)) for n in range(20_000)]
+
+    batches = list(in_batches(each for each in items))
+
+    assert [each for batch in batches for each in batch] == items
+    assert len(batches) < 40

@@ -93,6 +93,17 @@ def test_nothing_below_where_a_read_is_to_begin_is_given_though_it_is_not_there_
     assert found == [b"old15", b"old16", b"old17"]
 
 
+def test_of_what_retention_takes_below_where_a_read_is_to_begin_nobody_is_told() -> None:
+    tier = Tier()
+    root = tier.add("s", [[data(0, 4)]])
+
+    found = followed(
+        tier, root, Offset(8), [append(data(4, 2), data(6, 4)), retain(6), append(data(10))]
+    )
+
+    assert found == [b"old8", b"old9", b"old10", b"old11"]
+
+
 def untold(found: list[int | Gap], first: int) -> set[int]:
     """The offsets up to the last that was given which were neither given nor told."""
     given = [each for each in found if isinstance(each, int)]

@@ -35,6 +35,15 @@ WORDS: Mapping[str, pa.DataType] = MappingProxyType(
 )
 #: What Iceberg takes for a zone.
 _UTC = (None, "UTC", "+00:00", "Etc/UTC", "Z")
+_FLAT = (
+    pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal128,
+    pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary, pa.types.is_date32,
+)  # fmt: skip
+_NESTED = (
+    pa.types.is_struct, pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list,
+    pa.types.is_map,
+)  # fmt: skip
 _NAMES = {kind: word for word, kind in WORDS.items()}
 
 
@@ -69,19 +78,15 @@ def stored(kind: pa.DataType) -> pa.DataType:
 
 def unstorable(kind: pa.DataType) -> pa.DataType | None:
     """Itself, or the first type inside, that no column of Iceberg has; None if there is none."""
-    inside = [kind.field(n).type for n in range(kind.num_fields)]
-    if inside:
-        return next((found for found in map(unstorable, inside) if found is not None), None)
-    is_time = pa.types.is_timestamp(kind)
-    odd = (
-        (is_time and (kind.unit == "ns" or kind.tz not in _UTC))
-        or (pa.types.is_time(kind) and kind.unit != "us")
-        or pa.types.is_date64(kind)
-        or pa.types.is_duration(kind)
-        or pa.types.is_decimal256(kind)
-        or pa.types.is_null(kind)
-    )
-    return kind if odd else None
+    if pa.types.is_dictionary(kind):
+        return unstorable(kind.value_type)
+    if pa.types.is_nested(kind) and not pa.types.is_union(kind):
+        inside = (unstorable(kind.field(n).type) for n in range(kind.num_fields))
+        odd = next((found for found in inside if found is not None), None)
+        return odd if any(has(kind) for has in _NESTED) else kind
+    if pa.types.is_timestamp(kind):
+        return None if kind.unit != "ns" and kind.tz in _UTC else kind
+    return None if kind == pa.time64("us") or any(has(kind) for has in _FLAT) else kind
 
 
 def wider(known: pa.DataType, found: pa.DataType) -> pa.DataType:

@@ -77,7 +77,9 @@ def first_schema(
     if body == "json":
         return pa.schema([*envelope_schema(extra), *columns_declared(declared)])
     own = _schema_of(user_function(body), body)
-    return pa.schema([*(f for f in envelope_schema(extra) if f.name != RESCUED), *own])
+    return pa.schema(
+        [*(f for f in envelope_schema(extra) if f.name != RESCUED), *map(_column, own)]
+    )
 
 
 def columns_declared(declared: pa.Schema | None) -> list[pa.Field]:
@@ -286,12 +288,16 @@ def _schema_of(function: UserFunction, body: str) -> pa.Schema:
             f" from others not in upper case only; there are at most {MAX_FIELDS}"
         )
     for field in schema:
-        if (kind := unstorable(field.type)) is not None:
+        if (kind := unstorable(_column(field).type)) is not None:
             raise InvalidInputError(
-                f"{body}: the column {field.name} is of {kind}, which no table has; times are"
-                " timestamps of s, ms or us, in UTC or without a zone"
+                f"{body}: the column {field.name} is of {kind}, which no table has"
             )
     return schema
+
+
+def _column(field: pa.Field) -> pa.Field:
+    """Of a table: it has times of microseconds, in UTC or without a zone."""
+    return field.with_type(stored(field.type)) if pa.types.is_timestamp(field.type) else field
 
 
 def _dead(rows: pa.RecordBatch, reasons: list[str]) -> pa.RecordBatch:
