@@ -33,7 +33,10 @@ def history(upto: int) -> Tier:
     return tier
 
 
-def test_a_claim_during_the_read_of_s3_is_seen_at_the_hand_off() -> None:
+@pytest.mark.parametrize(
+    "begins", [0, 20], ids=["the log has all", "retention took what was given"]
+)
+def test_a_claim_during_the_read_of_s3_is_seen_at_the_hand_off(begins: int) -> None:
     tier, broker = history(20), Steady(logged("old", 0, 20))
     found: list[tuple[int, int]] = []
 
@@ -46,7 +49,7 @@ def test_a_claim_during_the_read_of_s3_is_seen_at_the_hand_off() -> None:
                 found.extend((each.chunk_id, each.epoch) for each in batch.parcels)
                 if len(found) == 5:
                     # 10 to 19 are lost; epoch 2 has written 10 to 39 and published up to 29
-                    broker.log = NEW
+                    broker.log, broker.first = NEW, begins
                     claimed(tier, floor=10, upto=30)
                 if len(found) >= 30:
                     return

@@ -120,7 +120,11 @@ class Names:
             began = self.clock()
             self._is_stale = False  # who says so from now on may mean what is not in this listing
             loop = asyncio.get_running_loop()
-            items, self._damaged = await loop.run_in_executor(self.pool, _streams, self.catalog)
+            try:
+                items, self._damaged = await loop.run_in_executor(self.pool, _streams, self.catalog)
+            except BaseException:
+                self._is_stale = True
+                raise
             self._listed, self._listed_at = newest(items), began
             self._took = self.clock() - began
 

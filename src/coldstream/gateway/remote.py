@@ -16,6 +16,7 @@ from coldstream.columns.damage import CorruptRange
 from coldstream.errors import DivergedError
 from coldstream.gateway.hand_off import Mark, same_log
 from coldstream.gateway.parcel import Parcel, parcels
+from coldstream.manifest.ledger import Ledger
 from coldstream.osiris.bloom import FilterMatcher
 from coldstream.reader.follow import RangeRead
 from coldstream.reader.gap import Gap, GapReason
@@ -94,6 +95,10 @@ class RemoteStream:
         """As `StreamReader.locate`."""
         return await self._run(partial(self.reader.locate, spec))
 
+    async def check(self, given: Mark, ledger: Ledger) -> None:
+        """See that the manifest still has a chunk that was given; as `_check_given`."""
+        await self._run(partial(_check_given, self.reader, given, ledger))
+
     async def read(
         self, position: int, wanted: FilterMatcher | None, given: Mark | None = None
     ) -> AsyncGenerator[Batch, None]:
@@ -133,8 +138,8 @@ def _batches(
     given: Mark | None,
 ) -> Generator[Batch, None, None]:
     read = reader.begin(Offset(position))
-    if given is not None and read.ledger.ceiling(given.epoch) <= given.chunk_id:
-        _check_given(reader, given)
+    if given is not None:
+        _check_given(reader, given, read.ledger)
     committed = max(read.end - 1, 0)
     if position < read.position:
         # Nothing at all: the next read begins where the stream does.
@@ -162,8 +167,8 @@ def _batches(
     ended.append(read)
 
 
-def _check_given(reader: StreamReader, given: Mark) -> None:
-    """See that a chunk is still the stream's, though a claim of a higher epoch began below it.
+def _check_given(reader: StreamReader, given: Mark, ledger: Ledger) -> None:
+    """See that a chunk is still the stream's, where a claim of a higher epoch began below it.
 
     It mostly is: it came from the broker, and was uploaded under the new epoch.
 
@@ -171,6 +176,8 @@ def _check_given(reader: StreamReader, given: Mark) -> None:
         DivergedError: another one stands there.
         As `StreamReader.chunks`.
     """
+    if ledger.ceiling(given.epoch) > given.chunk_id:
+        return
     with closing(reader.chunks(Offset(given.chunk_id), on_gap=lambda _: None)) as chunks:
         header = next((each.header for each in chunks), None)
     found = None if header is None else Mark(header.chunk_id, header.epoch, header.timestamp)

@@ -297,17 +297,18 @@ class TieredStream:
 
         Raises:
             DivergedError: it is another one.
+            UnavailableError: it may be, and is to be looked at again.
         """
-        given, last, sure, stands = self._given, None, True, False
+        given, last, sure = self._given, None, True
         if self.remote is not None:
             root = (await self.remote.snapshot()).root
             last = end_of(root)
-            # What stands below the manifest's end is right if that is; unless it was cut off since
-            # it was given, of which the read of an older manifest knew nothing.
             if given is not None and last is not None and given.chunk_id <= last.chunk_id:
-                stands = root.ledger.ceiling(given.epoch) > given.chunk_id
+                # The read of an older manifest knew nothing of a claim that has cut it off since.
+                await self.remote.check(given, root.ledger)
+                given = None
         for known in (last, given):
-            if known is None or (known is given and stands):
+            if known is None:
                 continue
             found = await broker.at(self.vhost, self.name, known.chunk_id)
             if known is given and found is not None and found.chunk_id > given.chunk_id:
