@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -41,26 +42,31 @@ def test_no_message_is_lost_where_the_link_between_two_nodes_breaks(
     assert site.run(*agent(site, writer, "--once")).returncode == 0
 
     for attempt in range(4):
-        target = f"{copy}{attempt}"
-        wait_until(lambda: agrees(nodes[0], lambda client: client.create(target, {})))  # noqa: B023
-        with contextlib.closing(
-            StreamClient(nodes[0].ports.stream, seconds=ANSWER_SECONDS)
-        ) as client:
-            wait_until(lambda: client.leader(target))  # noqa: B023
-            port = client.leader(target)
-        (leader,) = [each for each in nodes if each.ports.stream == port]
-        other = next(each for each in nodes if each is not leader)
-        process = site.start("replay", f"//{stream}", "--to", other.stream_uri, "--queue", target,
-                             "--json")  # fmt: skip
-        other.control(  # the node's own timer: rabbitmqctl takes seconds to begin
-            "eval",
-            "[begin timer:sleep(200 + rand:uniform(500)),"
-            f" erlang:disconnect_node('{leader.name}@localhost') end || _ <- lists:seq(1, 15)].",
-        )
-        out, err = process.communicate(timeout=300)
-        assert process.returncode == 0, (out, err)
-        assert consumed_all(leader, target) == bodies
+        replayed(site, nodes, stream, f"{copy}{attempt}", bodies)
         time.sleep(8)
+
+
+def replayed(
+    site: Site, nodes: Sequence[BrokerNode], stream: str, target: str, bodies: list[bytes]
+) -> None:
+    """Replay through a follower of the target, and read the target."""
+    wait_until(lambda: agrees(nodes[0], lambda client: client.create(target, {})))
+    with contextlib.closing(StreamClient(nodes[0].ports.stream, seconds=ANSWER_SECONDS)) as client:
+        wait_until(lambda: client.leader(target))
+        port = client.leader(target)
+    (leader,) = [each for each in nodes if each.ports.stream == port]
+    other = next(each for each in nodes if each is not leader)
+    process = site.start(
+        "replay", f"//{stream}", "--to", other.stream_uri, "--queue", target, "--json"
+    )
+    other.control(  # the node's own timer: rabbitmqctl takes seconds to begin
+        "eval",
+        "[begin timer:sleep(200 + rand:uniform(500)),"
+        f" erlang:disconnect_node('{leader.name}@localhost') end || _ <- lists:seq(1, 15)].",
+    )
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, (out, err)
+    assert consumed_all(leader, target) == bodies
 
 
 def consumed_all(node: BrokerNode, stream: str) -> list[bytes]:

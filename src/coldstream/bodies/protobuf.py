@@ -234,8 +234,8 @@ class _Fields:
                 found[field.name] = [self._value(field, each, inner) for each in value]
             else:
                 found[field.name] = self._value(field, value, inner)
-        # An extension that a file of the set declares is known to the parser, and no field of its
-        # message: it is told as one that nobody has declared.
+        # The parser knows an extension that the set declares, and its message has no such field: it
+        # is rescued by its number, like an undeclared one.
         for field, value in message.ListFields():
             if field.is_extension:
                 values = list(value) if _repeated(field) else [value]

@@ -24,7 +24,7 @@ class BrokerUnavailableError(UnavailableError):
     """The stream port does not answer properly.
 
     Attributes:
-        usual_remedy: what helps, where nobody knows better.
+        usual_remedy: what to try, unless the command knows better.
     """
 
     usual_remedy = (

@@ -225,7 +225,7 @@ class Connection:
         return leader == self.advertised
 
     def leader(self, stream: str) -> tuple[str, int] | None:
-        """Where the stream's writer is, as that node advertises it; None if nobody can say.
+        """Where the stream's writer is, as that node advertises it; None if that is not known.
 
         Raises:
             As `leads`.

@@ -195,7 +195,7 @@ class Fields:
         return "" if size < 0 else self._take(size).decode("utf-8", "replace")
 
     def array(self, read: Callable[[Fields], T], most: int = _MAX_ARRAY) -> list[T]:
-        """An array of so many items at the most; raises as `number`."""
+        """An array of at most `most` items; raises as `number`."""
         count = self.number("i")
         if not 0 <= count <= most:
             raise FrameError(f"an array of {count} in a frame of the stream protocol")

@@ -23,7 +23,7 @@ _HEAD, _ROW = 13, 8
 #: No entry is larger: a frame has to hold it.
 MAX_ENTRY = MAX_FRAME - _HEAD - _ROW
 _PUBLISHER = 0
-#: Connections until that is given up.
+#: Connections that are tried to reach the leader.
 _LOOKS = 10
 
 
@@ -146,10 +146,11 @@ def leading_publisher(
 
     Another node passes each message on as it comes, over a link between the nodes. Where that
     breaks and is mended, some are lost and later ones arrive, so that the last publishing id of the
-    stream says nothing about those before it (seen on 4.3.6).
+    stream says nothing about those before it (seen on 4.3.6). A node that advertises no address
+    cannot be told from the leader, and is taken as it is.
 
     Raises:
-        UnavailableError: nobody leads just now, or that node cannot be reached.
+        UnavailableError: no node leads just now, or the leader cannot be reached.
     """
     at, told = uri, ""
     for _ in range(_LOOKS):
@@ -171,7 +172,7 @@ def leading_publisher(
             return publisher
         publisher.close()
         if leader is None:
-            raise BrokerUnavailableError(f"nobody can say which node leads {stream!r} just now")
+            raise BrokerUnavailableError(f"no node is known to lead {stream!r} just now")
         at = uri if told else uri.at(*leader)
         told = f"{leader[0]}:{leader[1]}"
     raise BrokerUnavailableError(

@@ -102,5 +102,5 @@ def test_a_balancer_that_gives_the_node_at_last_is_as_good_as_its_address(
 
 
 def test_where_nobody_leads_it_is_to_be_tried_again(nodes: Nodes) -> None:
-    with pytest.raises(UnavailableError, match="nobody can say which node leads"):
+    with pytest.raises(UnavailableError, match="no node is known to lead"):
         nodes.publishes_at()

@@ -59,6 +59,7 @@ from coldstream.jobs.materialise.iceberg_state import (
     history,
     note,
     read_state,
+    standing,
     summary_of,
     write_state,
 )
@@ -361,20 +362,11 @@ class IcebergTable:
         return self._as_loaded(table, pointer)
 
     def _as_loaded(self, table: IcebergMetadata, pointer: Pointer) -> Loaded:
-        stand = {each.snapshot_id for each in history(table.metadata)}
-        appended, undone = {""}, {""}
-        for snapshot in table.metadata.snapshots:
-            if snapshot.summary is not None:
-                id_ = snapshot.summary.additional_properties.get(APPEND_PROPERTY, "")
-                (appended if snapshot.snapshot_id in stand else undone).add(id_)
-        last = table.metadata.properties.get(APPEND_PROPERTY, "")
-        if last not in undone:  # its own snapshot may have expired
-            appended.add(last)
         return Loaded(
             schema=pa.schema([small(field) for field in schema_to_pyarrow(table.schema())]),
             state=read_state(self._states.io_of(table), pointer),
             location=table.location().rstrip("/"),
-            appended=frozenset(appended - {""}),
+            appended=standing(table.metadata, APPEND_PROPERTY),
             handle=table,
         )
 

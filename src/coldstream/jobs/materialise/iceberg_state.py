@@ -83,6 +83,26 @@ def history(metadata: TableMetadata) -> Iterator[Snapshot]:
     )
 
 
+def standing(metadata: TableMetadata, name: str) -> frozenset[str]:
+    """The values that a property has in the snapshots which the table stands on.
+
+    The table's own property counts, too, as its snapshot may have expired; unless the snapshot is
+    there and was undone.
+
+    Args:
+        metadata: of the table.
+        name: of a property of its snapshots and, of the last one, of the table.
+    """
+    stand = {each.snapshot_id for each in history(metadata)}
+    found, undone = set[str](), set[str]()
+    for snapshot in metadata.snapshots:
+        if snapshot.summary is not None:
+            value = snapshot.summary.additional_properties.get(name, "")
+            (found if snapshot.snapshot_id in stand else undone).add(value)
+    last = metadata.properties.get(name, "")
+    return frozenset((found | ({last} - undone)) - {""})
+
+
 def ancestry(by_id: Mapping[int, Snapshot], head: int | None) -> Iterator[Snapshot]:
     """A snapshot, its parent, and so on, as far as they are there; each once, even in a circle."""
     seen: set[int] = set()

@@ -199,7 +199,7 @@ def todo_of(
         InvalidInputError: as `wanted_latest`.
     """
     todo = []
-    begun = any(map(state.knows, (*named, *(now.stream for now in streams))))
+    begun = any(map(state.knows, [*named, *(now.stream for now in streams)]))
     start = "first" if rule.start == "next" and begun else rule.start
     for now in streams:
         each = (wanted if rule.latest is None else wanted_latest)(

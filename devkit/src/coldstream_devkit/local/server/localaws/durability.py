@@ -28,7 +28,7 @@ def snapshots(options: Options) -> None:
         spent = 0.0
         while True:
             # However long a snapshot takes, the server has most of the time for its work.
-            time.sleep(max(options.snapshot_seconds, 9 * spent))
+            time.sleep(max(options.snapshot_seconds, 4 * spent))
             started = time.monotonic()
             save(app)
             spent = time.monotonic() - started
