@@ -114,17 +114,25 @@ def node(base: Path, release: Release) -> Iterator[BrokerNode]:
 
 @pytest.fixture(scope="session")
 def cluster(base: Path, release: Release) -> Iterator[Cluster]:
-    """Three nodes, of which any two can elect a leader; a test leaves them running."""
+    """Three nodes, of which any two can elect a leader; a test leaves them running.
+
+    In one of 3.10 of which a node was frozen or killed, members of a new stream now and then did
+    not run for minutes: `calm_cluster` is for tests that need them all.
+    """
+    with started(base, release) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def calm_cluster(base: Path, release: Release) -> Iterator[Cluster]:
+    """Three nodes that no test kills or freezes: each serves a new stream within seconds."""
     with started(base, release) as made:
         yield made
 
 
 @pytest.fixture
 def fresh_cluster(base: Path, release: Release) -> Iterator[Cluster]:
-    """Three nodes to which nothing has happened: 3.10 never forgets that one was frozen or killed.
-
-    In one that other tests had used, nodes now and then did not serve a new stream, for minutes.
-    """
+    """Three nodes to which nothing has happened, for a test that does something to them."""
     with started(base, release) as made:
         yield made
 

@@ -270,7 +270,7 @@ def beside(request: pytest.FixtureRequest, release: Release) -> Iterator[BrokerN
     if request.param == "one node":
         yield request.getfixturevalue("node")
         return
-    cluster: Cluster = request.getfixturevalue("cluster")
+    cluster: Cluster = request.getfixturevalue("calm_cluster")
     yield cluster.nodes[1]
 
 

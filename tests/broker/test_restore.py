@@ -35,6 +35,7 @@ def give_to_the_broker(
     client = StreamClient(node.ports.stream, seconds=ANSWER_SECONDS)
     client.create(stream, arguments)
     client.close()
+    wait_until(lambda: any(node.data_dir.glob(f"__{stream}_*")))
     (directory,) = node.data_dir.glob(f"__{stream}_*")
     node.control("stop_app")
     owner = directory.stat()
@@ -170,7 +171,7 @@ def test_a_stream_of_which_retention_took_the_beginning_is_served_from_where_it_
 
 
 def test_the_replicas_of_a_cluster_take_a_restored_stream_from_its_one_member(
-    cluster: Cluster, tmp_path: Path
+    calm_cluster: Cluster, tmp_path: Path
 ) -> None:
     tier = Tier()
     reader = tier.reader(tier.add_fixture("epochs-4.3.6"))
@@ -178,7 +179,7 @@ def test_the_replicas_of_a_cluster_take_a_restored_stream_from_its_one_member(
         reader, {}, lambda: target(reader, reader.begin(First()))[0], tmp_path, lambda _: None
     )
     stream = f"orders{secrets.token_hex(3)}"
-    node, *others = cluster.nodes
+    node, *others = calm_cluster.nodes
 
     directory = give_to_the_broker(node, stream, done.directory, {"initial-cluster-size": "1"})
 
