@@ -245,7 +245,7 @@ def test_a_turn_begins_in_history_that_is_younger_than_the_subscription(broker: 
     with Gateway(tier, broker=broker) as gateway, RawClient(gateway.port) as client:
         assert client.log_in().subscribe("orders", credit=3, more=GROUP) == Code.OK
         tier.add("__orders_1", [CHUNKS], name=QueueName("test", "/", "orders"))
-        gateway.site.streams.names._listed_at = float("-inf")  # a minute has passed
+        gateway.site.streams.names._listing.found_at = float("-inf")  # a minute has passed
         broker.give(1, active=True)
         body = struct.pack(">IHH", turn(client)[0], Code.OK, OffsetType.FIRST)
         client.send(Key.CONSUMER_UPDATE | RESPONSE, body)

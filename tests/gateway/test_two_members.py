@@ -1,4 +1,4 @@
-"""NOT_IN_DISK, and two members of one stream of which one has lost more to local retention."""
+"""Members of one stream that differ: local retention has taken more of one, or one is behind."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import cast
+
+import pytest
 
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.feed import Fed
@@ -54,3 +56,45 @@ def test_what_the_member_that_is_read_does_not_have_is_read_in_s3() -> None:
 
     assert found == list(range(30))
     assert broker.follows < 5
+
+
+class Behind(Steady):
+    """One member says where the log ends; the one that is read is `late` messages behind."""
+
+    late = 5
+
+    def follow(
+        self, vhost: str, stream: str, position: int, more: Mapping[str, str]
+    ) -> AsyncGenerator[Fed, None]:
+        return super().follow(vhost, stream, position - self.late, more)
+
+
+@pytest.mark.parametrize("published", [0, 20], ids=["no history", "history below"])
+def test_who_begins_at_the_end_of_a_log_passes_over_what_a_member_behind_has_below_it(
+    published: int,
+) -> None:
+    log = logged("old", 0, 60)
+    broker, remote = Behind(log[:40]), None
+    found: list[int] = []
+
+    async def read() -> None:
+        nonlocal remote
+        with ThreadPoolExecutor(4) as pool:
+            if published:
+                tier = Tier()
+                tier.add(NAME, [[bytes(each.buffer)] for each in log[:published]])
+                root = replace(
+                    tier.reader(NAME).snapshot().root, last_chunk=LastChunk(published - 1, 1)
+                )
+                tier.commit(NAME, root)
+                remote = RemoteStream(tier.reader(NAME), pool)
+            stream = TieredStream("/", "s", remote, cast(BrokerTier, broker), None, print)
+            broker.log = log
+            async for batch in stream.follow(40, ALL):
+                found.extend(each.chunk_id for each in batch.parcels)
+                if found and found[-1] == 59:
+                    return
+
+    asyncio.run(asyncio.wait_for(read(), 60))
+
+    assert found == list(range(40, 60))

@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from coldstream.errors import CorruptDataError, InvalidInputError
+from coldstream.gateway.look import SharedLook
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import check_stream
 from coldstream.ports import Catalog
@@ -32,6 +33,15 @@ class Found:
     directory: str
     vhost: str
     queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """All items that can be read, and the error of those that cannot; seconds that it took."""
+
+    found: Mapping[tuple[str, str], Found]
+    damaged: CorruptDataError | None
+    took: float
 
 
 def newest(items: Iterable[CatalogItem]) -> dict[tuple[str, str], Found]:
@@ -65,12 +75,11 @@ class Names:
     catalog: Catalog
     pool: Executor
     clock: Callable[[], float] = time.monotonic
-    _listed: Mapping[tuple[str, str], Found] = field(default_factory=dict)
-    _listed_at: float = float("-inf")
-    _took: float = 0.0
-    _is_stale: bool = False
-    _damaged: CorruptDataError | None = None
-    _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _listing: SharedLook[_Listing] = field(init=False)
+    _is_stale: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._listing = SharedLook(self._list, self.pool, self.clock)
 
     async def find(self, vhost: str, name: str) -> Found | None:
         """The stream of a queue, or of a directory; None if the remote tier has none.
@@ -79,18 +88,18 @@ class Names:
             CorruptDataError: an item cannot be read, and it may be this stream's.
             UnavailableError, PermissionDeniedError: from the catalog.
         """
-        await self._list(self._again_seconds if self._is_stale else _FRESH_SECONDS)
-        found = self._listed.get((vhost, name))
+        listing = await self._listed(self._again_seconds if self._is_stale else _FRESH_SECONDS)
+        found = listing.found.get((vhost, name))
         if found is None and (found := await self._directory(vhost, name)) is None:
-            await self._list(self._again_seconds)
-            found = self._listed.get((vhost, name))
-        if found is None and self._damaged is not None:
-            raise self._damaged  # "no such stream" would have its history passed over
+            listing = await self._listed(self._again_seconds)
+            found = listing.found.get((vhost, name))
+        if found is None and listing.damaged is not None:
+            raise listing.damaged  # "no such stream" would have its history passed over
         return found
 
     async def refresh(self) -> None:
         """List the catalog; raises as `find`, but for damage."""
-        await self._list(0)
+        await self._listed(0)
 
     def forget(self) -> None:
         """A stream is not what it was: list anew, as soon as for a name that nobody knows."""
@@ -98,7 +107,8 @@ class Names:
 
     @property
     def _again_seconds(self) -> float:
-        return min(max(_AGAIN_SECONDS, _PART * self._took), _FRESH_SECONDS)
+        took = 0.0 if self._listing.found is None else self._listing.found.took
+        return min(max(_AGAIN_SECONDS, _PART * took), _FRESH_SECONDS)
 
     async def _directory(self, vhost: str, name: str) -> Found | None:
         try:
@@ -113,30 +123,23 @@ class Names:
             return None  # of another virtual host
         return Found(item.stream, item.name.vhost, item.name.queue)
 
-    async def _list(self, seconds: float) -> None:
-        async with self._listing:
-            if self.clock() - self._listed_at < seconds:
-                return
-            began = self.clock()
-            self._is_stale = False  # who says so from now on may mean what is not in this listing
-            loop = asyncio.get_running_loop()
-            try:
-                items, self._damaged = await loop.run_in_executor(self.pool, _streams, self.catalog)
-            except BaseException:
-                self._is_stale = True
-                raise
-            self._listed, self._listed_at = newest(items), began
-            self._took = self.clock() - began
+    async def _listed(self, seconds: float) -> _Listing:
+        """A listing that began no longer ago."""
+        return await self._listing.since(self.clock() - seconds)
 
-
-def _streams(catalog: Catalog) -> tuple[list[CatalogItem], CorruptDataError | None]:
-    """All items that can be read, and the error of those that cannot."""
-    found: list[CatalogItem] = []
-    try:
-        found.extend(catalog.streams())
-    except CorruptDataError as exc:
-        return found, exc
-    return found, None
+    def _list(self) -> _Listing:
+        began = self.clock()
+        self._is_stale = False  # who says so from now on may mean what is not in this listing
+        items: list[CatalogItem] = []
+        damaged = None
+        try:
+            items.extend(self.catalog.streams())
+        except CorruptDataError as exc:
+            damaged = exc
+        except BaseException:
+            self._is_stale = True
+            raise
+        return _Listing(newest(items), damaged, self.clock() - began)
 
 
 def _made(directory: str) -> int:

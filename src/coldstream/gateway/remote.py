@@ -15,6 +15,7 @@ from typing import TypeVar
 from coldstream.columns.damage import CorruptRange
 from coldstream.errors import DivergedError
 from coldstream.gateway.hand_off import Mark, same_log
+from coldstream.gateway.look import SharedLook
 from coldstream.gateway.parcel import Parcel, parcels
 from coldstream.manifest.ledger import Ledger
 from coldstream.osiris.bloom import FilterMatcher
@@ -71,9 +72,10 @@ class RemoteStream:
     reader: StreamReader
     pool: Executor
     clock: Callable[[], float] = time.monotonic
-    _seen: Snapshot | None = None
-    _seen_at: float = float("-inf")
-    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _look: SharedLook[Snapshot] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._look = SharedLook(self.reader.snapshot, self.pool, self.clock)
 
     async def snapshot(self, *, seconds: float = 0.0) -> Snapshot:
         """The stream, not older than so many seconds; many who ask at once cost one look.
@@ -82,14 +84,7 @@ class RemoteStream:
             NotFoundError, CorruptDataError, UnavailableError, PermissionDeniedError: as
                 `StreamReader.snapshot`.
         """
-        asked_at = self.clock()
-        async with self._looking:
-            if self._seen is not None and self._seen_at >= asked_at - seconds:
-                return self._seen
-            began = self.clock()
-            found = await self._run(self.reader.snapshot)
-            self._seen, self._seen_at = found, began
-            return found
+        return await self._look.since(self.clock() - seconds)
 
     async def locate(self, spec: OffsetSpec) -> int:
         """As `StreamReader.locate`."""

@@ -16,21 +16,18 @@ from dataclasses import dataclass, field
 from coldstream.broker.answers import NoMemberError
 from coldstream.errors import (
     ConflictError,
-    DivergedError,
     NotFoundError,
     UnavailableError,
 )
 from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.continuity import Continuity
 from coldstream.gateway.feed import Fed
 from coldstream.gateway.hand_off import (
-    Mark,
     Verdict,
     across,
     end_of,
     has,
     mark_of,
-    may_come_again,
-    same_log,
     verdict,
 )
 from coldstream.gateway.local_tier import LocalStream
@@ -42,10 +39,6 @@ from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timest
 _AGAIN_SECONDS, _AGAIN_MOST = 0.5, 30.0
 #: A broker that has no such queue is asked as often whether it has one by now.
 _ASK_AGAIN_SECONDS = 10.0
-_ANOTHER_LOG = (
-    "the broker's log is not the one that was read so far: the queue was made anew, or has lost"
-    " messages that were committed"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +79,11 @@ class TieredStream:
     poll_seconds: float = 1.0
     find_remote: Callable[[], Awaitable[RemoteStream | None]] | None = None
     local_first: bool = False
-    _given: Mark | None = field(default=None, init=False)  # the last chunk that was
-    _doubted: Mark | None = field(default=None, init=False)  # what a log seemed not to have
+    _given: Continuity = field(init=False)
     _missed: int = field(default=-1, init=False)  # what a member that was read has no more
+
+    def __post_init__(self) -> None:
+        self._given = Continuity(self.vhost, self.name)
 
     async def locate(self, spec: OffsetSpec) -> int:
         """The offset at which a subscription begins; the chunk that contains it comes first.
@@ -175,7 +170,7 @@ class TieredStream:
             try:
                 async with contextlib.aclosing(self._once(position, wanted)) as batches:
                     async for batch in batches:
-                        self._check_joined(batch, position)
+                        self._given.check_joined(batch, position)
                         yield batch
                         position = max(position, batch.next_offset)
                         if batch.parcels:
@@ -192,7 +187,7 @@ class TieredStream:
 
     def gave(self, parcel: Parcel) -> None:
         """This is the last chunk that was given: where not all of a batch was, its reader says."""
-        self._given = mark_of(parcel)
+        self._given.last = mark_of(parcel)
 
     async def _once(self, position: int, wanted: Wanted) -> AsyncGenerator[Batch, None]:
         """What the manifest has, then what the local tier has, as long as that goes well."""
@@ -200,7 +195,7 @@ class TieredStream:
         begin = None if self._missed == position else await self._local_begin(position)
         if self.remote is not None and (begin is None or position < begin):
             due = position
-            chunks = self.remote.read(position, wanted.matcher, self._given)
+            chunks = self.remote.read(position, wanted.matcher, self._given.last)
             async with contextlib.aclosing(chunks) as batches:
                 async for batch in batches:
                     self._tell_gap(due, batch)
@@ -214,11 +209,11 @@ class TieredStream:
             await self._grown(position)
             return
         try:
-            sure = await self._check_log(self.broker)
+            sure = await self._given.check_log(self.broker, self.remote)
             async with contextlib.aclosing(self._locally(self.broker, position, wanted)) as batches:
                 async for batch in batches:
                     if not sure:  # by now it may have what it had not, and another one than given
-                        await self._check_log(self.broker)
+                        await self._given.check_log(self.broker, self.remote)
                         sure = True
                     yield batch
                     position = batch.next_offset
@@ -284,75 +279,11 @@ class TieredStream:
                     await self._wait(due, parcel.chunk_id)
                     return
                 if found is Verdict.SKIP:
-                    await self._check_skipped(parcel, due)
+                    await self._given.check_skipped(parcel, due, self.remote)
                 if found is Verdict.DELIVER:
                     due = parcel.next_offset
                     committed = fed.committed or due - 1
                     yield Batch([parcel], due, committed=committed, tier=Tier.BROKER)
-
-    async def _check_log(self, broker: BrokerTier) -> bool:
-        """See that the broker's log is the one that was read, and whose begin the manifest has.
-
-        False if it does not come so far, so that nobody can say.
-
-        Raises:
-            DivergedError: it is another one.
-            UnavailableError: it may be, and is to be looked at again.
-        """
-        given, last, sure = self._given, None, True
-        if self.remote is not None:
-            root = (await self.remote.snapshot()).root
-            last = end_of(root)
-            if given is not None and last is not None and given.chunk_id <= last.chunk_id:
-                # The read of an older manifest knew nothing of a claim that has cut it off since.
-                await self.remote.check(given, root.ledger)
-                given = None
-        for known in (last, given):
-            if known is None:
-                continue
-            found = await broker.at(self.vhost, self.name, known.chunk_id)
-            if known is given and found is not None and found.chunk_id > given.chunk_id:
-                extent = await broker.extent(self.vhost, self.name)
-                if extent is not None and extent[0] <= given.chunk_id:  # no retention took it
-                    if self._doubted != given:  # or it does so just now: a broker says it later
-                        self._doubted = given
-                        raise UnavailableError("the broker passes over what it gave")
-                    raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=known.chunk_id)
-            if not same_log(known, None if found is None else mark_of(found)):
-                raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=known.chunk_id)
-            sure = sure and found is not None
-        return sure
-
-    def _check_joined(self, batch: Batch, position: int) -> None:
-        """See that no chunk begins among what was given: in one log, one begins where one ends.
-
-        Raises:
-            DivergedError: one does, so its first messages are others at the same offsets.
-        """
-        first = next((each for each in batch.parcels if each.next_offset > position), None)
-        # Whoever goes back on purpose begins where he likes.
-        given_end = self._given.end if self._given is not None else 0
-        if first is not None and first.chunk_id < given_end <= position:
-            raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=first.chunk_id)
-
-    async def _check_skipped(self, parcel: Parcel, due: int) -> None:
-        """See that what comes again is what was there: a member that is behind, and no other log.
-
-        Raises:
-            DivergedError: it is another one, or nobody can say.
-        """
-        given = self._given
-        if given is not None and given.end <= due and may_come_again(mark_of(parcel), given):
-            return
-        if self.remote is not None:
-            chunks = self.remote.read(parcel.chunk_id, None, given)
-            async with contextlib.aclosing(chunks):
-                async for batch in chunks:
-                    if any(each.header == parcel.header for each in batch.parcels):
-                        return
-                    if batch.next_offset > parcel.chunk_id:
-                        break
-        raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=parcel.chunk_id)
 
     async def _across(self, fed: Fed, due: int) -> Verdict:
         first = await fed.first_offset()
