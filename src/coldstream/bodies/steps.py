@@ -55,7 +55,7 @@ class BodySteps:
         needs_schema = self.kind in (BodyType.AVRO, BodyType.PROTOBUF)
         if needs_schema and not (self.schema or self.registry):
             raise InvalidInputError(f"bodies of {self.kind} need a schema, or a registry of them")
-        if self.schema and not needs_schema and not self.registry:
+        if self.schema and not needs_schema:
             raise InvalidInputError(f"a schema is for bodies of avro or protobuf, not {self.kind}")
         if self.registry and not (needs_schema or self.kind is BodyType.JSON):
             raise InvalidInputError("a schema registry is for bodies of avro, protobuf or json")

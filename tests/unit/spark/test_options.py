@@ -100,9 +100,10 @@ def test_what_is_about_bodies_is_refused_where_there_are_none(rows: str, name: s
         refuse_for(parse(**given), streaming=False, given=given)
 
 
-def test_a_schema_that_no_body_is_read_by_is_refused() -> None:
+@pytest.mark.parametrize("more", [{}, {"bodyType": "json", "schemaRegistry": "http://registry"}])
+def test_a_schema_that_no_body_is_read_by_is_refused(more: dict[str, str]) -> None:
     with pytest.raises(InvalidInputError, match="a schema is for bodies of avro or protobuf"):
-        parse(bodySchema="/orders.avsc")
+        parse(bodySchema="/orders.avsc", **more)
 
 
 def test_a_bucket_without_a_table_is_told_by_both_names() -> None:

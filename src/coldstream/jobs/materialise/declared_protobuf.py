@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from coldstream.bodies.protobuf import TIMESTAMP, message_of
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.declared_checks import checked, deeper, struct_of
-from coldstream.jobs.materialise.kinds import WORDS
+from coldstream.jobs.materialise.kinds import WORDS, stored
 from coldstream.jobs.materialise.schema import MAX_DEPTH
 
 _WORDS = {
@@ -23,8 +23,6 @@ _WORDS = {
     FieldDescriptor.CPPTYPE_ENUM: "string",
     FieldDescriptor.CPPTYPE_STRING: "string",  # bytes, too, in base64
 }
-#: No Iceberg type of whole numbers holds all of 64 bits without a sign.
-_UINT64 = pa.decimal128(20, 0)
 
 
 def protobuf_fields(schema: str, message: str) -> pa.Schema:
@@ -66,5 +64,5 @@ def _one(field: Any, path: str, depth: int) -> pa.DataType:
             raise InvalidInputError(f"{path}: a message without fields can be no column")
         return struct_of(inside, path)
     if field.cpp_type == FieldDescriptor.CPPTYPE_UINT64:
-        return _UINT64
+        return stored(pa.uint64())
     return WORDS[_WORDS[field.cpp_type]]

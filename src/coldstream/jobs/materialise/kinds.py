@@ -40,10 +40,17 @@ _FLAT = (
     pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
     pa.types.is_fixed_size_binary, pa.types.is_date32,
 )  # fmt: skip
-_NESTED = (
-    pa.types.is_struct, pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list,
-    pa.types.is_map,
-)  # fmt: skip
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_NESTED = (pa.types.is_struct, pa.types.is_map, *_LISTS)
+#: Numbers without a sign, and what holds all of them.
+_UNSIGNED: Mapping[pa.DataType, pa.DataType] = MappingProxyType(
+    {
+        pa.uint8(): pa.int32(),
+        pa.uint16(): pa.int32(),
+        pa.uint32(): pa.int64(),
+        pa.uint64(): pa.decimal128(20, 0),
+    }
+)
 _NAMES = {kind: word for word, kind in WORDS.items()}
 
 
@@ -61,15 +68,18 @@ def name_of(kind: pa.DataType) -> str:
 
 
 def stored(kind: pa.DataType) -> pa.DataType:
-    """What a table has for values that a rule declares as of this type.
+    """What a table has for values that a rule or a function declares as of this type.
 
-    Everything in it may be null: a value that does not fit is.
+    Everything in it may be null: a value that does not fit is. Iceberg has no numbers without a
+    sign, so they have the next wider type with one: left to pyiceberg, uint32 is an int.
     """
+    if kind in _UNSIGNED:
+        return _UNSIGNED[kind]
     if pa.types.is_timestamp(kind):
         return TIMESTAMP if kind.tz else TIMESTAMP_NTZ
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(each.name, stored(each.type)) for each in kind])
-    if pa.types.is_list(kind):
+    if any(has(kind) for has in _LISTS):
         return pa.list_(stored(kind.value_type))
     if pa.types.is_map(kind):
         return pa.map_(stored(kind.key_type), stored(kind.item_type))

@@ -296,8 +296,8 @@ def _schema_of(function: UserFunction, body: str) -> pa.Schema:
 
 
 def _column(field: pa.Field) -> pa.Field:
-    """Of a table: it has times of microseconds, in UTC or without a zone."""
-    return field.with_type(stored(field.type)) if pa.types.is_timestamp(field.type) else field
+    """Of a table."""
+    return field.with_type(stored(field.type))
 
 
 def _dead(rows: pa.RecordBatch, reasons: list[str]) -> pa.RecordBatch:
