@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
 import tracemalloc
 from typing import Any
 
@@ -70,14 +69,11 @@ def test_a_small_record_of_endless_empty_lines_is_refused_at_once(count: int) ->
     assert record.size < 100_000
 
     tracemalloc.start()
-    begin = time.process_time()
     with pytest.raises(CorruptDataError):
         seen_in(remote.context, STREAM, record, set())
-    took = time.process_time() - begin
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
-    assert took < 2
     assert most < 2**23
 
 
