@@ -57,11 +57,6 @@ class Server:
         """URL of all services. An IP address: SDKs then put the bucket into the path."""
         return f"http://{_HOST}:{self.port}"
 
-    @property
-    def log_path(self) -> Path:
-        """The server's log, with the output of all functions."""
-        return self.state_dir / "server.log"
-
     def client_environment(self) -> dict[str, str]:
         """The variables that point any AWS SDK at this server."""
         return {

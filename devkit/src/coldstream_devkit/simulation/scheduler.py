@@ -194,10 +194,6 @@ class Scheduler:
         while sleeping and sleeping[0][0] <= self.now:
             self.ready.append(heappop(sleeping)[2])
 
-    def next_wake(self) -> int | None:
-        """In how many ms the next sleeper wakes, None if nobody sleeps."""
-        return max(0, self._sleeping[0][0] - self.now) if self._sleeping else None
-
     def freeze(self, owner: object, ms: int) -> None:
         """Stop all tasks of an owner where they are, and let them go on `ms` later."""
         frozen = [each for each in self.ready if each.owner == owner]
