@@ -172,6 +172,30 @@ def test_a_turn_that_is_taken_away_while_its_begin_is_looked_for_delivers_nothin
     assert broker.taken == [1, 2]
 
 
+@pytest.mark.parametrize("fails", [2, 100])
+def test_a_turn_that_comes_while_nobody_can_say_where_it_begins_is_tried_again(
+    client: RawClient, broker: Broker, monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
+    locate, tries = TieredStream.locate, iter(range(fails))
+
+    async def elects(stream: TieredStream, spec: OffsetSpec) -> int:
+        if next(tries, None) is not None:
+            raise UnavailableError("a leader is elected")
+        return await locate(stream, spec)
+
+    monkeypatch.setattr(TieredStream, "locate", elects)
+    monkeypatch.setattr("coldstream.gateway.subscriptions._TURN_TRIES", (0.01, 0.01, 0.01))
+    broker.give(1, active=True)
+    take(client, turn(client)[0], 20)
+    if fails == 2:
+        assert first_id(client.chunk()) == 20
+        assert broker.taken == [1]
+    else:
+        assert client.frame()[0] == Key.METADATA_UPDATE
+        assert next(tries) == 4
+        assert broker.left.wait(60)
+
+
 def test_the_broker_hears_of_a_turn_only_when_the_client_has_answered_and_once(
     client: RawClient, broker: Broker
 ) -> None:

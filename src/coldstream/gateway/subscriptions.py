@@ -34,6 +34,8 @@ from coldstream.reader.spec import OffsetSpec
 
 #: Turns that a client has not answered, of all its subscriptions.
 _MOST_TURNS = 1024
+#: Seconds between the tries to find where a turn begins.
+_TURN_TRIES = (0.5, 1.0, 2.0, 4.0, 8.0)
 #: How long a turn waits for offsets that its client has stored.
 _STORE_SECONDS = 5.0
 
@@ -131,7 +133,8 @@ class Subscriptions:
         self._answer(request, Code.OK)
         self._grant(seat, request.credit)
         if seat.membership is None:
-            self._deliver(seat, position)
+            delivery = self._delivery(seat, position)
+            seat.delivering = asyncio.create_task(delivery.run())
         else:
             seat.watching = asyncio.create_task(self._watch(seat, seat.membership))
 
@@ -154,10 +157,11 @@ class Subscriptions:
         seat, turn = self._turns.pop(taken.correlation, (None, None))
         if seat is None or turn is None or seat.membership is None:
             return
-        if turn.active:
-            await self._deliver_in_turn(seat, turn, taken.spec or seat.request.spec)
-        else:
+        if not turn.active:
             await self._client.settled(_STORE_SECONDS)  # the next one goes on behind it
+        elif seat.turn is turn and self._is_here(seat):
+            spec = taken.spec or seat.request.spec
+            seat.delivering = asyncio.create_task(self._deliver_in_turn(seat, spec))
         with contextlib.suppress(UnavailableError):  # whoever waits for its turns hears it, too
             seat.membership.take(turn)
 
@@ -226,29 +230,45 @@ class Subscriptions:
             self.end(subscription, InternalError(f"a bug: {exc!r}"[:500]))
             raise
 
-    async def _deliver_in_turn(self, seat: _Seat, turn: Turn, spec: OffsetSpec) -> None:
-        """Deliver, unless the broker gives the turn to somebody else meanwhile, or all ends."""
+    async def _deliver_in_turn(self, seat: _Seat, spec: OffsetSpec) -> None:
+        """Deliver until cancelled: the broker gives the turn to somebody else, or all ends."""
+        subscription = seat.request.subscription
         try:
             # Found anew: it may have a history since the subscription began, and what another turn
             # has given says nothing of this one, which may begin below.
-            stream = await self._lookups.readable(seat.request.stream)
-            position = await stream.locate(spec)
+            seat.stream, position = await self._place(seat.request.stream, spec)
+            delivery = self._delivery(seat, position)
         except ColdstreamError as error:
-            if seat.turn is turn and self._is_here(seat):
-                self.end(seat.request.subscription, error)
-            return
-        if seat.turn is turn and self._is_here(seat):
-            seat.stream = stream
-            self._deliver(seat, position)
+            self.end(subscription, error)
+        except Exception as exc:  # as in `Delivery.run`
+            self.end(subscription, InternalError(f"a bug: {exc!r}"[:500]))
+            raise
+        else:
+            await delivery.run()
+
+    async def _place(self, name: str, spec: OffsetSpec) -> tuple[TieredStream, int]:
+        """Where a turn begins. While a broker elects a leader, nobody can say."""
+        waits = iter(_TURN_TRIES)
+        while True:
+            try:
+                stream = await self._lookups.readable(name)
+                return stream, await stream.locate(spec)
+            except UnavailableError:
+                wait = next(waits, None)
+                if wait is None:
+                    raise
+            await asyncio.sleep(wait)
 
     async def _pause(self, seat: _Seat) -> None:
-        if seat.delivery is None or seat.delivering is None:
+        if seat.delivering is None:
             return
         seat.delivering.cancel()
         await asyncio.wait({seat.delivering})
-        seat.credit, seat.delivery, seat.delivering = seat.delivery.credit, None, None
+        if seat.delivery is not None:
+            seat.credit = seat.delivery.credit
+        seat.delivery = seat.delivering = None
 
-    def _deliver(self, seat: _Seat, position: int) -> None:
+    def _delivery(self, seat: _Seat, position: int) -> Delivery:
         request = seat.request
         seat.delivery = Delivery(
             request.subscription,
@@ -261,7 +281,7 @@ class Subscriptions:
             self.end,
         )
         seat.delivery.grant(seat.credit)
-        seat.delivering = asyncio.create_task(seat.delivery.run())
+        return seat.delivery
 
     def _grant(self, seat: _Seat, credit: int) -> None:
         if seat.delivery is None:
