@@ -15,10 +15,11 @@ from coldstream.manifest.root import Root
 from coldstream.plans.restore import Run
 from coldstream.reader.fetch import Fetch
 from coldstream.reader.follow import RangeRead
-from coldstream.reader.fragments import FetchedChunks, OpenFragment
+from coldstream.reader.fragments import FetchedChunks
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.locate import leaves_between
 from coldstream.reader.objects import StreamObjects
+from coldstream.reader.open_fragments import OpenFragment
 from coldstream.reader.prefetch import in_order, workers
 
 

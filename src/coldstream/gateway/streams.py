@@ -18,6 +18,7 @@ from coldstream.gateway.stream import TieredStream
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.read_policy import ReadPolicy
 from coldstream.reader.budget import MemoryBudget
+from coldstream.reader.open_fragments import SHARED_BYTES, OpenFragments
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.stream import StreamReader
 
@@ -54,6 +55,7 @@ class Streams:
     tell: Callable[[str, str], None]
     policy: ReadPolicy = ReadPolicy.NOT_IN_MEM
     names: Names = field(init=False)
+    _opened: OpenFragments = field(default_factory=lambda: OpenFragments(SHARED_BYTES))
     _remote: OrderedDict[str, RemoteStream] = field(default_factory=OrderedDict)
     _local: OrderedDict[str, LocalStream] = field(default_factory=OrderedDict)
 
@@ -111,6 +113,7 @@ class Streams:
                 directory,
                 settings=self.settings,
                 budget=self.budget,
+                opened=self._opened,
             )
             known = self._remote[directory] = RemoteStream(reader, self.pool)
         self._remote.move_to_end(directory)

@@ -43,7 +43,8 @@ from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaves_backwards
 from coldstream.plans.probe import is_probe
 from coldstream.ports import ObjectStore
-from coldstream.reader.fragments import Fragments, OpenFragment
+from coldstream.reader.fragments import Fragments
+from coldstream.reader.open_fragments import OpenFragment
 from coldstream.reader.settings import ReaderSettings
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load_root

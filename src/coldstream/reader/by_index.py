@@ -22,9 +22,9 @@ from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, ChunkType, parse_chunk_he
 from coldstream.osiris.headers import CHUNK_DTYPE
 from coldstream.ports import ObjectStore
 from coldstream.reader.follow import Followed
-from coldstream.reader.fragments import OpenFragment
 from coldstream.reader.locate import leaves_between
 from coldstream.reader.objects import StreamObjects
+from coldstream.reader.open_fragments import OpenFragment
 from coldstream.soundness.chunks import Checked
 
 #: Columns that need nothing else.

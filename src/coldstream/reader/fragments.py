@@ -7,8 +7,6 @@ key.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -28,36 +26,14 @@ from coldstream.names import DataKey
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, parse_chunk_header
 from coldstream.ports import Doubted, ObjectStore
 from coldstream.read_policy import ReadPolicy
+from coldstream.reader.open_fragments import OpenFragment, OpenFragments
 from coldstream.reader.settings import ReaderSettings
 from coldstream.soundness.chunks import USER, Checked, Records, check_chunks
 from coldstream.soundness.trailer import MAX_TIMESTAMP, MIN_TIMESTAMP, differences
 
 F = TypeVar("F")
 
-_OPEN_FRAGMENTS = 4
 _TAIL_WINDOW = 256 * 2**10
-
-
-@dataclass(frozen=True, slots=True)
-class OpenFragment:
-    """A fragment whose trailer and index have been checked.
-
-    Attributes:
-        key: what its key says.
-        path: its key in the store.
-        index: its index, with its trailer.
-        records: the same as arrays.
-    """
-
-    key: DataKey
-    path: str
-    index: FragmentIndex
-    records: Records
-
-    @property
-    def trailer(self) -> Trailer:
-        """What the fragment says about itself."""
-        return self.index.trailer
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +95,23 @@ class Fragments:
         prefix: of all keys.
         stream: directory name.
         settings: sizes of ranges.
+        opened: those that are kept, shared with other streams of the store; its own by default.
     """
 
     def __init__(
-        self, store: ObjectStore, prefix: str, stream: str, settings: ReaderSettings
+        self,
+        store: ObjectStore,
+        prefix: str,
+        stream: str,
+        settings: ReaderSettings,
+        opened: OpenFragments | None = None,
     ) -> None:
         self._store = store
         self._prefix = prefix
         self._stream = stream
         self._settings = settings
         self._afresh = settings.policy is ReadPolicy.FORCE
-        self._open: OrderedDict[int, OpenFragment] = OrderedDict()
-        self._lock = threading.Lock()
+        self._kept = OpenFragments() if opened is None else opened
 
     def path(self, entry: Entry) -> str:
         """The key under which the object of `entry` lies."""
@@ -143,13 +124,12 @@ class Fragments:
             NotFoundError: the object is gone.
             CorruptDataError: trailer or index are damaged, or not what the manifest says.
         """
-        with self._lock:
-            known = None if self._afresh else self._open.get(entry.uid)
-            if known is not None:
-                self._open.move_to_end(entry.uid)
-                return known
-        opened = self._sure(self.path(entry), lambda: self._opened(entry))
-        self._remember(entry.uid, opened)
+        path = self.path(entry)
+        known = None if self._afresh else self._kept.get(path)
+        if known is not None:
+            return known
+        opened = self._sure(path, lambda: self._opened(entry))
+        self._kept.put(opened)
         return opened
 
     def doubt(self, path: str) -> None:
@@ -275,12 +255,6 @@ class Fragments:
         """Say where, as far as the error does not know yet."""
         offset = fragment.index[number].chunk_id
         error.located(stream=self._stream, offset=offset, key=fragment.path)
-
-    def _remember(self, uid: int, opened: OpenFragment) -> None:
-        with self._lock:
-            self._open[uid] = opened
-            while len(self._open) > _OPEN_FRAGMENTS:
-                self._open.popitem(last=False)
 
 
 def checked_trailer(suffix: bytes | memoryview, entry: Entry, key: DataKey) -> Trailer:

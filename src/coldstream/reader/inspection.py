@@ -12,7 +12,8 @@ from coldstream.manifest.entries import Entry
 from coldstream.manifest.invariants import Invariant, Violation
 from coldstream.ports import ObjectStore
 from coldstream.reader.cuts import ranges
-from coldstream.reader.fragments import Fragments, OpenFragment
+from coldstream.reader.fragments import Fragments
+from coldstream.reader.open_fragments import OpenFragment
 from coldstream.reader.report import CheckedRange, RangeStatus
 from coldstream.remote.trailers import read_trailer
 from coldstream.soundness.chunks import USER, Checked, contents_faults, counts_of

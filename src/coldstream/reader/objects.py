@@ -10,6 +10,7 @@ from coldstream.manifest.tree import Fetch
 from coldstream.ports import ObjectStore
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.fragments import Fragments
+from coldstream.reader.open_fragments import OpenFragments
 from coldstream.reader.policy import answering
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.shared import Place, SharedRanges
@@ -46,12 +47,13 @@ class StreamObjects:
         *,
         budget: MemoryBudget = PROCESS_BUDGET,
         nodes: NodeCache = PROCESS_NODES,
+        opened: OpenFragments | None = None,
     ) -> StreamObjects:
         """The objects of a stream by its directory name; `prefix` is of all keys, ends in "/"."""
         settings = settings or ReaderSettings()
         groups = fetcher(store, nodes, prefix, stream)
         asked = answering(store, settings.policy)
-        fragments = Fragments(asked, prefix, stream, settings)
+        fragments = Fragments(asked, prefix, stream, settings, opened)
         # Readers share what they fetch by the store that they were given, whatever their policies.
         place = partial(SharedRanges.of(budget).place, store, prefix, stream, settings.policy)
         return cls(asked, groups, fragments, settings, budget, place)

@@ -20,10 +20,11 @@ from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.reader.cuts import shared_ranges
 from coldstream.reader.fetch import Fetch, Span
-from coldstream.reader.fragments import FetchedChunks, OpenFragment
+from coldstream.reader.fragments import FetchedChunks
 from coldstream.reader.gap import Gap
 from coldstream.reader.locate import leaves_between
 from coldstream.reader.objects import StreamObjects
+from coldstream.reader.open_fragments import OpenFragment
 from coldstream.reader.prefetch import Later, Ticket, in_order, started, workers
 from coldstream.reader.shared import Place
 

@@ -29,10 +29,11 @@ from coldstream.reader.follow import Followed, RangeRead
 from coldstream.reader.gap import Gap, refuse_gap
 from coldstream.reader.locate import offset_within
 from coldstream.reader.objects import StreamObjects
+from coldstream.reader.open_fragments import OpenFragments
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import Bound, Next, Offset, OffsetSpec
 from coldstream.remote.nodes import PROCESS_NODES, NodeCache
-from coldstream.remote.roots import Glance, Snapshot, Snapshots
+from coldstream.remote.roots import Glance, RootCache, Snapshot, Snapshots
 from coldstream.soundness.chunks import USER
 
 
@@ -61,6 +62,7 @@ class StreamReader:
         settings: sizes and numbers of requests.
         budget: bytes that fetched data may hold; one for the whole process by default.
         nodes: groups of manifests; one cache for the whole process by default.
+        opened: fragments that are kept open; its own by default.
         clock: seconds, from any start, never falling; tells the age of a manifest.
     """
 
@@ -74,14 +76,16 @@ class StreamReader:
         settings: ReaderSettings | None = None,
         budget: MemoryBudget = PROCESS_BUDGET,
         nodes: NodeCache = PROCESS_NODES,
+        opened: OpenFragments | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stream = stream
         self._settings = settings or ReaderSettings()
         self._clock = clock
-        self._snapshots = Snapshots(store, catalog, prefix)
+        # An older root than the last is asked for by nobody, but for a read that began before.
+        self._snapshots = Snapshots(store, catalog, prefix, RootCache(2))
         self._objects = StreamObjects.of(
-            store, prefix, stream, self._settings, budget=budget, nodes=nodes
+            store, prefix, stream, self._settings, budget=budget, nodes=nodes, opened=opened
         )
 
     @property

@@ -22,7 +22,8 @@ from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.ports import ObjectStore
 from coldstream.reader.cuts import ranges
 from coldstream.reader.fetch import Fetch
-from coldstream.reader.fragments import Fragments, OpenFragment
+from coldstream.reader.fragments import Fragments
+from coldstream.reader.open_fragments import OpenFragment
 from coldstream.reader.settings import ReaderSettings
 from coldstream.soundness.chunks import check_chunks, contents_hold
 from coldstream.soundness.diagnosis import diagnose
