@@ -110,9 +110,9 @@ class ChunkLayout:
 def layout(entry: Entry, manifest: Followed, objects: StreamObjects) -> ChunkLayout | None:
     """How the chunks of a planned fragment lie; None if they are nowhere any more.
 
-    If the object is gone because a newer manifest has its chunks in another one (consolidation),
-    that one's index tells the same: chunks keep their bytes and their order, so they lie as far
-    apart as before.
+    If the object is gone because a newer manifest has its chunks in another one (consolidation,
+    erasure), that one's index tells the same ids and times. An erasure may have changed how long a
+    compressed chunk is, and so where all behind it lie.
 
     Args:
         entry: of the fragment.

@@ -7,9 +7,10 @@ work that can be handed out without looking into the group:
     splits    |-------|-------|-------|-------|-------|-------|-------|----|
 
 A worker fetches the groups of its split and turns the byte range into fragments and chunks
-(`leaves`). A chunk belongs to the split in which its first byte falls: the first chunk of a
-fragment lies at byte 0, any other one at 8 (the fragment's header) plus its position. A hole has no
-bytes; it belongs to the split that goes on at its place.
+(`leaves`). Of a fragment that is cut, its offsets are cut in the same ratio as its bytes, and a
+chunk belongs to the split that has its id (`chunks_of`). Where its bytes lie says nothing: an
+erasure between two tasks may have made chunks before it shorter or longer, and offsets stay. A hole
+has no bytes; it belongs to the split that goes on at its place.
 
 So a stream of any size costs the driver no group at all, tiny fragments are packed, and large ones
 are cut. Only where a query asks for some offsets or times are groups fetched, and only those that
@@ -31,7 +32,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from coldstream.errors import CorruptDataError, InvalidInputError
-from coldstream.fragment import HEADER
 from coldstream.manifest.entries import ENTRY_SIZE, Entries, Entry
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
@@ -251,21 +251,23 @@ def _below(
             begin += child.size
 
 
-def chunks_of(positions: Sequence[int], part: EntryPart) -> tuple[int, int]:
+def chunks_of(chunk_ids: Sequence[int], part: EntryPart) -> tuple[int, int]:
     """Which chunks of a fragment belong to a part of it: number of the first, one past the last.
 
     Args:
-        positions: where each chunk begins, bytes from the first.
+        chunk_ids: of all chunks, rising.
         part: of the fragment.
     """
-    return _chunks_before(positions, part.start), _chunks_before(positions, part.end)
+    low, high = _border(part.entry, part.start), _border(part.entry, part.end)
+    return bisect_left(chunk_ids, low), bisect_left(chunk_ids, high)
 
 
-def _chunks_before(positions: Sequence[int], byte: int) -> int:
-    """How many chunks of a fragment have their first byte below `byte`."""
-    if byte <= 0:
-        return 0
-    return max(1, bisect_left(positions, byte - len(HEADER)))
+def _border(entry: Entry, byte: int) -> int:
+    """The offset that stands for a byte of a fragment: as far on among its offsets, rounded up."""
+    if byte >= entry.size:
+        return entry.next_offset
+    offsets = entry.next_offset - entry.first_offset
+    return entry.first_offset + -(-max(byte, 0) * offsets // entry.size)
 
 
 def whole(part: EntryPart) -> bool:

@@ -294,8 +294,8 @@ def _of(
         for first, next_offset in window.offsets.within(entry.first_offset, entry.next_offset):
             yield EntrySpan([entry], first, next_offset, lost=part.start > 0)
         return
-    begin, end = chunks_of(found.positions, part)
     ids = found.chunk_ids
+    begin, end = chunks_of(ids[:-1], part)
     for low, high in _runs(found.timestamps, begin, end, window):
         for first, next_offset in window.offsets.within(ids[low], ids[high]):
             yield EntrySpan([entry], first, next_offset)
