@@ -81,24 +81,27 @@ class BodyMaker:
         if "body" not in schema.names:
             yield batch
             return
-        bodies: list[bytes | None] = batch.column("body").to_pylist()
+        given: list[bytes | None] = batch.column("body").to_pylist()
         errors, encodings = self._errors(batch), self._encodings(batch)
         kept = empty_bodies(batch) if self._keep_empty else [False] * batch.num_rows
+        bodies: list[bytes | None] = []  # of this part
         begin = size = 0
-        for row, body in enumerate(bodies):
+        for row, body in enumerate(given):
             if body is not None and errors[row] is None and not kept[row]:
                 encoding = None if encodings is None else encodings[row]
                 try:
-                    bodies[row] = body = self._one(body, encoding)
+                    body = self._one(body, encoding)
                     size += len(body)
                 except CorruptDataError as exc:
-                    bodies[row], errors[row] = None, exc.reason
-            if size > _MAX_BATCH or row + 1 == len(bodies):
-                part = slice(begin, row + 1)
-                yield _assembled(
-                    batch.slice(begin, row + 1 - begin), schema, bodies[part], errors[part]
-                )
-                begin, size = row + 1, 0
+                    body, errors[row] = None, exc.reason
+            bodies.append(body)
+            if size > _MAX_BATCH or row + 1 == len(given):
+                part = batch.slice(begin, row + 1 - begin)
+                made = _assembled(part, schema, bodies, errors[begin : row + 1])
+                body, begin, size = None, row + 1, 0
+                bodies.clear()  # all parts of a batch may be far more than there is memory
+                yield made
+                del made
 
     def _one(self, body: bytes, encoding: str | None) -> bytes:
         if encoding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from coldstream.bodies import apply
+from coldstream.bodies.steps import BodySteps
 from coldstream.errors import InvalidInputError
 from coldstream.spark.options import parse_options
 from tests.support.tier import Tier, chunk
@@ -131,3 +133,21 @@ def test_a_batch_whose_bodies_grow_large_is_cut(monkeypatch: pytest.MonkeyPatch)
     assert [batch.num_rows for batches in found for batch in batches] == [2, 2, 1]
     whole = pa.Table.from_batches([batch for batches in found for batch in batches])
     assert whole.column("offset").to_pylist() == list(range(5))
+
+
+def test_of_bodies_that_were_handed_on_none_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages of a few megabytes may be gigabytes when they are inflated."""
+    size = 2**20
+    monkeypatch.setattr(apply, "_MAX_BATCH", 2 * size)
+    wire = pa.array([gzip.compress(bytes(size))] * 40, pa.binary())
+    encoding = pa.StructArray.from_arrays([pa.array(["gzip"] * 40)], ["content_encoding"])
+    batch = pa.RecordBatch.from_arrays([wire, encoding], ["body", "properties"])
+    schema = pa.schema([("body", pa.binary())])
+
+    tracemalloc.start()
+    parts = apply.BodyMaker(BodySteps(inflate=True)).made(batch, schema)
+    held = [tracemalloc.get_traced_memory()[0] for _ in parts]
+    tracemalloc.stop()
+
+    assert len(held) == 14
+    assert max(held) < size
