@@ -33,6 +33,8 @@ class Known:
         super_stream: of which it is a partition; "" if of none, or nobody knows.
         trouble: why nothing new was proved at the last try; "" if it was, or needs no proof.
         epoch: of the chunk below the limit that was proved last; 0 where nobody can say.
+        named: whether the broker has shown which queue it is.
+        doubt: why it has not, though it tells what is committed; "" if there is another reason.
     """
 
     writer: bool = True
@@ -43,6 +45,8 @@ class Known:
     super_stream: str = ""
     trouble: str = ""
     epoch: int = 0
+    named: bool = False
+    doubt: str = ""
 
 
 class CommittedOffsets(Protocol):

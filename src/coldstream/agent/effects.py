@@ -31,6 +31,7 @@ class Seen:
         settings: of the agent.
         epoch: of the last chunk that is proved to be committed; 0 if unknown.
         super_stream: whose partition it is; "" if none or unknown.
+        named: whether the name of its queue is known.
     """
 
     now: float
@@ -45,6 +46,7 @@ class Seen:
     settings: AgentSettings
     epoch: int = 0
     super_stream: str = ""
+    named: bool = False
 
 
 # --- what came ---

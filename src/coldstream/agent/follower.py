@@ -164,6 +164,7 @@ class StreamFollower:
             settings=self.settings,
             epoch=known.epoch,
             super_stream=known.super_stream,
+            named=known.named,
         )
 
     def _look(self, seen: Seen, jobs: list[Job]) -> None:

@@ -17,18 +17,19 @@ only those who subscribe to it just then, and the gate never does for long (meas
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import Protocol
 
 from coldstream.agent.committed import Known
 from coldstream.agent.directory import scan
 from coldstream.agent.files import DISK, LogFiles
-from coldstream.agent.listing import Listing, Lists, Names
+from coldstream.agent.listing import Listing, Names
 from coldstream.agent.log import StreamLog
+from coldstream.agent.namesakes import Candidate, Neighbours, Owner, owner
+from coldstream.agent.own_broker import Broker
 from coldstream.agent.proof import (
     AGAIN_MOST,
     AGAIN_SECONDS,
@@ -67,34 +68,6 @@ _ROLES_PAUSE = 20.0
 _STANDBY_SECONDS = 5.0
 
 
-class Broker(Lists, Protocol):
-    """The node's own broker."""
-
-    def last_header(self, vhost: str, queue: str) -> bytes | None:
-        """As `broker.connection.Connection.last_header`.
-
-        Raises:
-            As it, and NotFoundError if there is no such stream or virtual host.
-        """
-        ...
-
-    def leads(self, vhost: str, queue: str) -> bool | None:
-        """As `broker.connection.Connection.leads`; raises as `last_header`."""
-        ...
-
-    def keep_up(self) -> None:
-        """Show every now and then that this end lives."""
-        ...
-
-    def generation(self) -> int:
-        """A number that rises whenever a connection to it had to be made anew."""
-        ...
-
-    def close(self) -> None:
-        """Leave."""
-        ...
-
-
 @dataclass(slots=True)
 class Gate:
     """A `CommittedOffsets` that asks the local broker.
@@ -105,6 +78,8 @@ class Gate:
         cluster: name for listings.
         given: queues of directories that an operator has named.
         files: where the directories are.
+        alike: the other directories on this node with a name like that of one; as
+            `Neighbours.of` by default.
         clock: monotonic seconds.
         pause: sleeps so many seconds.
     """
@@ -114,10 +89,12 @@ class Gate:
     cluster: str = ""
     given: Mapping[str, QueueName] = field(default_factory=dict)
     files: LogFiles = DISK
+    alike: Callable[[str], Sequence[str]] | None = None
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
     _proofs: dict[str, Proof] = field(default_factory=dict)
     _listing: Listing = field(init=False)
+    _alike: Callable[[str], Sequence[str]] = field(init=False)
     _heard_at: float = float("-inf")
     _silent_until: float = float("-inf")  # the broker did not answer, and why
     _silence: str = ""
@@ -128,6 +105,7 @@ class Gate:
 
     def __post_init__(self) -> None:
         self._listing = Listing(self.broker)
+        self._alike = Neighbours(self.data_dir).of if self.alike is None else self.alike
 
     def limit(self, stream: str) -> int:
         """As `CommittedOffsets` says; a stream is asked about from the first call on."""
@@ -147,6 +125,8 @@ class Gate:
             max_bytes=limits.max_bytes,
             max_age_ms=limits.max_age_ms,
             super_stream="" if queue is None else self._listing.partition(queue).super_stream,
+            named=queue is not None,
+            doubt=proof.doubt,
             trouble=proof.trouble,
             epoch=parse_chunk_header(proof.header).epoch if proof.limit else 0,
         )
@@ -249,8 +229,8 @@ class Gate:
         """Whether it can be asked about: not while somebody else is asking what it is called."""
         if now < self._silent_until or (proof.trouble and now < proof.again_at):
             return True  # nothing is asked
-        named = stream in self.given and bool(self.given[stream].queue)
-        return self._listing.learn(now, settled=named or proof.queue is not None)
+        settled = self._is_given(stream) or proof.queue is not None
+        return self._listing.learn(now, settled=settled)
 
     def _looked(self, stream: str, proof: Proof, now: float) -> Proof:
         if now - self._heard_at >= _PASS_SECONDS:
@@ -268,9 +248,9 @@ class Gate:
             return replace(proof, trouble=self._silence, again_at=self._silent_until)
         try:
             seen = newest(log)
-            if seen is not None and seen == proof.seen and proof.whole:
+            if seen is not None and seen == proof.seen and proof.whole and not proof.doubt:
                 return replace(proof, trouble="")  # nothing has come that could be proved
-            if seen is not None and proof.limit and is_whole(log, proof):
+            if seen is not None and proof.limit and not proof.doubt and is_whole(log, proof):
                 return replace(proof, seen=seen, whole=True, trouble="")
             if seen is None or (seen == proof.seen and now < proof.again_at):
                 return proof
@@ -293,7 +273,8 @@ class Gate:
 
     def _proved(self, log: StreamLog, proof: Proof, seen: tuple[int, object], now: float) -> Proof:
         trouble = ""
-        for queue in self._candidates(log.stream, proof):
+        candidates: list[Candidate] = []
+        for queue in self._possible(log.stream, proof):
             try:
                 header = self.broker.last_header(queue.vhost, queue.queue)
             except LogInError:
@@ -302,32 +283,56 @@ class Gate:
                 # Deleted just now, or a namesake that is none, or is not here or not for this user.
                 trouble = exc.reason if queue == proof.queue else trouble or exc.reason
                 continue
-            trouble = _UNPROVED
-            self._silences, generation = 0, self.broker.generation()
+            trouble, self._silences = _UNPROVED, 0
             try:
                 limit = proved(log, header)
             except CorruptDataError:
                 limit = None  # a torn tail, or a file that is rewritten just now
-            if limit is not None and (proof.queue in (None, queue) or limit > proof.limit):
-                # The rest has come since, or is a tracking chunk, and waits for the next chunk.
-                stuck = proof.failures + 1 if limit == proof.limit else 0
-                wait = min(AGAIN_MOST, AGAIN_SECONDS * 2**stuck)
-                whole = limit >= self._end(log)
-                writer, role_at = self._role(queue, proof, now)
-                wait = wait if writer else max(wait, _STANDBY_SECONDS)
-                return Proof(
-                    limit=limit,
-                    queue=queue,
-                    seen=seen,
-                    whole=whole,
-                    header=header or b"",
-                    generation=generation,
-                    failures=stuck,
-                    again_at=now + wait,
-                    writer=writer,
-                    role_at=role_at,
-                )
+                header = None  # it may have the chunk
+            if limit is not None or header is None:
+                candidates.append(Candidate(queue, header or b"", limit or 0))
+        if any(each.limit for each in candidates):
+            found = self._owner(log, proof, candidates)
+            if found.proof.limit and (proof.queue is None or not found.unsettled):
+                return self._counted(log, proof, seen, now, found)
+            trouble = found.doubt
         return failed(proof, trouble or self._listing.trouble or _UNTOLD, now)
+
+    def _owner(self, log: StreamLog, proof: Proof, candidates: Sequence[Candidate]) -> Owner:
+        mine = next((each for each in candidates if each.limit and each.queue == proof.queue), None)
+        if mine is not None and not proof.failures:
+            return Owner(mine)
+        if self._is_given(log.stream):
+            return Owner(candidates[0])
+        others = [StreamLog(self.data_dir / each, self.files) for each in self._alike(log.stream)]
+        with self._lock:
+            known = {each.stream: self._proofs.get(each.stream, Proof()) for each in others}
+        settled = {name: each.queue for name, each in known.items() if each.queue is not None}
+        found = owner(log, candidates, others, settled, self.broker)
+        return found if mine is None or not found.unsettled else Owner(mine)
+
+    def _counted(
+        self, log: StreamLog, proof: Proof, seen: tuple[int, object], now: float, found: Owner
+    ) -> Proof:
+        """What was proved; the rest has come since, or is tracking data, and waits for a chunk."""
+        limit, queue = found.proof.limit, found.proof.queue
+        stuck = proof.failures + 1 if limit == proof.limit else 0
+        wait = min(AGAIN_MOST, AGAIN_SECONDS * 2**stuck)
+        writer, role_at = self._role(queue, proof, now)
+        wait = wait if writer else max(wait, _STANDBY_SECONDS)
+        return Proof(
+            limit=limit,
+            queue=None if found.unsettled else queue,
+            seen=seen,
+            whole=limit >= self._end(log),
+            header=found.proof.header,
+            generation=self.broker.generation(),
+            failures=stuck,
+            again_at=now + wait,
+            writer=writer,
+            role_at=role_at,
+            doubt=found.doubt,
+        )
 
     def _role(self, queue: StreamQueue, proof: Proof, now: float) -> tuple[bool, float]:
         """Whether the writer is here, and when that was asked; what nobody can say stays."""
@@ -347,32 +352,23 @@ class Gate:
         near = log.chunks_near(2**64 - 1, committed=2**64 - 1)
         return near[-1].next_offset if near else 0
 
-    def _candidates(self, stream: str, proof: Proof) -> Iterator[StreamQueue]:
-        """Queues to which a directory may belong: the settled one, what was given, what fits."""
-        if proof.queue is not None:
-            others, taken = self._namesakes(stream, proof)
-            yield from others
-            yield proof.queue
-            yield from taken
-            return
-        if stream in self.given and self.given[stream].queue:
-            yield StreamQueue(self.given[stream].vhost, self.given[stream].queue)
-            return
-        yield from self._listing.fitting(stream)
+    def _possible(self, stream: str, proof: Proof) -> Iterator[StreamQueue]:
+        """Queues to which a directory may belong: the settled one, what was given, what fits.
 
-    def _namesakes(self, stream: str, proof: Proof) -> tuple[list[StreamQueue], list[StreamQueue]]:
-        """Queues that a directory may belong to in the place of the settled one, once that fails: a
-        namesake may have had the very same chunk when it was settled.
-
-        Those that no other directory is settled on, and those that one is: what such a one has
-        committed proves nothing of this directory, while the settled queue's chunk is in it.
+        Where the settled one fails, all that fit may: it may be none any more.
         """
-        if not proof.failures:
-            return [], []
-        found = [each for each in self._listing.fitting(stream) if each != proof.queue]
-        with self._lock:
-            known = [each.queue for name, each in self._proofs.items() if found and name != stream]
-        return [e for e in found if e not in known], [e for e in found if e in known]
+        if proof.queue is not None and not proof.failures:
+            yield proof.queue
+        elif self._is_given(stream):
+            yield StreamQueue(self.given[stream].vhost, self.given[stream].queue)
+        else:
+            fitting = list(self._listing.fitting(stream))
+            if proof.queue is not None and proof.queue not in fitting:
+                yield proof.queue
+            yield from fitting
+
+    def _is_given(self, stream: str) -> bool:
+        return stream in self.given and bool(self.given[stream].queue)
 
 
 _UNTOLD = (

@@ -44,7 +44,7 @@ class Nameless:
             # Another node's agent says more of it, if it has the writer.
             row = self.rows.setdefault(each, Progress(each, marks=Watermarks(writer=False)))
             known = self.committed.known(each)
-            trouble = known.trouble or ("" if known.local else _UNKNOWN)
+            trouble = known.trouble or known.doubt or ("" if known.local else _UNKNOWN)
             if trouble:
                 self._tell(row, trouble, settings, now)
             else:

@@ -14,7 +14,13 @@ from coldstream.agent.faults import check_not_deleted
 from coldstream.agent.gaps import Gaps
 from coldstream.agent.history import CommittedHistory
 from coldstream.agent.log import StreamLog
-from coldstream.agent.progress import Notices, of_held_hole, of_new_root, of_truncation
+from coldstream.agent.progress import (
+    Notices,
+    of_held_hole,
+    of_new_root,
+    of_other_name,
+    of_truncation,
+)
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import InternalError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, QueueName
@@ -90,7 +96,7 @@ def open_stream(
     _prepare(item, segments[0], epoch, gaps, committed=limit)
     history = CommittedHistory(log, limit, newest[-1].epoch)
     claimed = commits.claim(epoch, segments[0], name, history, gaps.check_alone, shift=shift)
-    for notice in _notices_of(claimed, log, context.prefix, settings):
+    for notice in _notices_of(claimed, name, log, context.prefix, settings):
         notices.append(notice)
     ledger = claimed.loaded.item.ledger
     if ledger.floor(epoch) is None:
@@ -138,7 +144,7 @@ def _prepare(
 
 
 def _notices_of(
-    claimed: Claimed, log: StreamLog, prefix: str, settings: AgentSettings
+    claimed: Claimed, name: QueueName, log: StreamLog, prefix: str, settings: AgentSettings
 ) -> Iterator[str]:
     """What a person should know of a claim."""
     if claimed.rooted:
@@ -147,3 +153,6 @@ def _notices_of(
         yield of_truncation(claimed.truncated)
     if claimed.held is not None:
         yield of_held_hole(log, *claimed.held)
+    said = claimed.loaded.item.name
+    if name.queue and said.queue and name.key != said.key:
+        yield of_other_name(log.stream, said, name)

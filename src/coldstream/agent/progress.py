@@ -8,6 +8,7 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.watermarks import Watermarks
 from coldstream.errors import ColdstreamError, InternalError, UnavailableError
+from coldstream.manifest.queue_name import QueueName
 from coldstream.plans.truncate import Truncation
 
 _MAX_NOTICES = 200
@@ -120,6 +121,15 @@ def of_gone(progress: Progress) -> str:
     else:
         words += ", which is all that its files had"
     return f"{words} (stream {progress.stream}, offset {durable})"
+
+
+def of_other_name(stream: str, said: QueueName, name: QueueName) -> str:
+    """What a person should know of a stream that the catalog has under another queue's name."""
+    return (
+        f"the catalog has it as queue {said.queue!r} of vhost {said.vhost!r}, and rules and"
+        f" listings go by that; the broker says {name.queue!r} of {name.vhost!r}: correct it with"
+        f" `coldstream rename` (stream {stream})"
+    )
 
 
 def of_truncation(done: Truncation) -> str:

@@ -31,6 +31,7 @@ class Proof:
         trouble: why the last try proved nothing; "" if it did.
         writer: whether the writer is on this node, as of `role_at`; also if nobody can say.
         role_at: when that was asked, monotonic seconds.
+        doubt: why the queue is not settled though something is proved; "" if it is.
     """
 
     limit: int = 0
@@ -44,6 +45,7 @@ class Proof:
     trouble: str = ""
     writer: bool = True
     role_at: float = float("-inf")
+    doubt: str = ""
 
 
 def proved(log: StreamLog, header: bytes | None) -> int | None:

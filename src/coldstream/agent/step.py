@@ -269,9 +269,11 @@ def _item_read(course: Course, seen: Seen, item: CatalogItem) -> Next:
         if now - course.reclaimed_at >= seen.settings.rescan_seconds:
             course = outdated(replace(course, reclaimed_at=now))
         return course, ()
-    lacks_name = seen.super_stream and not item.name.super_stream
+    lacks_super_stream = seen.super_stream and not item.name.super_stream
+    lacks_name = lacks_super_stream or (seen.named and not item.name.queue)
     if lacks_name and now - course.reclaimed_at >= LEVEL_SECONDS:
         # A super stream is made partition by partition, and bound last: at the claim it was none.
+        # And which of two queues it was, may have been seen only later.
         return outdated(replace(course, reclaimed_at=now)), ()
     effects: tuple[Effect, ...] = ()
     if item.next_offset > course.next_offset:

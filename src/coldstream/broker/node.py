@@ -34,16 +34,20 @@ class Node:
         """As `Connection.header`, of the last chunk."""
         return self._header(vhost, queue, OffsetType.LAST)
 
+    def header_at(self, vhost: str, queue: str, offset: int) -> bytes | None:
+        """As `Connection.header`, of the chunk with an offset."""
+        return self._header(vhost, queue, OffsetType.OFFSET, offset=offset)
+
     def first_header(self, vhost: str, queue: str, *, patience: float = 1.0) -> bytes | None:
         """As `Connection.header`, of the first chunk."""
-        return self._header(vhost, queue, OffsetType.FIRST, patience)
+        return self._header(vhost, queue, OffsetType.FIRST, patience=patience)
 
     def _header(
-        self, vhost: str, queue: str, where: OffsetType, patience: float = 1.0
+        self, vhost: str, queue: str, where: OffsetType, *, offset: int = 0, patience: float = 1.0
     ) -> bytes | None:
         connection = self._connection(vhost)
         try:
-            return connection.header(queue, where, patience=patience)
+            return connection.header(queue, where, offset, patience=patience)
         finally:
             self._drop_if_broken(vhost, connection)
 

@@ -29,6 +29,7 @@ from coldstream.cli import (
     rebalance,
     rebuild,
     reconcile,
+    rename,
     repair,
     replay,
     restore,
@@ -114,6 +115,7 @@ app.command("rebuild", rich_help_panel="Keep")(rebuild.rebuild)
 app.command("repair", rich_help_panel="Keep")(repair.repair)
 app.add_typer(quarantine.app, name="quarantine", cls=Commands, rich_help_panel="Keep")
 app.command("undo", rich_help_panel="Keep")(undo.undo)
+app.command("rename", rich_help_panel="Keep")(rename.rename)
 app.command("erase", rich_help_panel="Keep")(erase.erase)
 app.command("delete", rich_help_panel="Keep")(delete.delete)
 app.command("undelete", rich_help_panel="Keep")(delete.undelete)

@@ -40,6 +40,7 @@ class Scripted:
     queues: list[StreamQueue] = field(default_factory=lambda: [ORDERS])
     headers: dict[StreamQueue, bytes | Exception | None] = field(default_factory=dict)
     number: int = 0
+    logs: dict[StreamQueue, StreamLog] = field(default_factory=dict)
     leader: bool | None = None
     supers: dict[tuple[str, str], Partition] = field(default_factory=dict)
     asked: int = 0
@@ -50,6 +51,10 @@ class Scripted:
         if isinstance(found, Exception):
             raise found
         return found
+
+    def header_at(self, vhost: str, queue: str, offset: int) -> bytes | None:
+        self.asked += 1
+        return self.logs[StreamQueue(vhost, queue)].header_at(offset)
 
     def leads(self, vhost: str, queue: str) -> bool | None:
         return self.leader
@@ -573,27 +578,6 @@ def test_one_run_does_not_wait_for_a_stream_that_has_no_message(scene: Scene) ->
         pass
 
     assert paused == []
-
-
-def test_a_namesake_whose_first_chunk_was_the_same_one_is_not_taken_for_the_queue_for_ever(
-    scene: Scene,
-) -> None:
-    """One message for both by one exchange in one millisecond: nothing after it was proved."""
-    dotted, plain, stream = StreamQueue("/", "a.b"), StreamQueue("/", "a_b"), "__a_b_1"
-    scene.broker.queues = [dotted, plain]
-    log = scene.write(10, stream)
-    scene.delivers(log, 0, dotted)
-    scene.delivers(log, 0, plain)
-    scene.look(stream)
-    assert scene.gate.limit(stream) == 10
-    append_chunks(log.directory, [build_chunk(10, 1, 1_790_000_001_000, [b"x"] * 5)])
-    scene.delivers(log, 10, plain)
-
-    scene.look(stream, after=40.0)
-    scene.look(stream, after=40.0)
-
-    assert scene.gate.limit(stream) == 15
-    assert scene.gate.name(stream) == QueueName("c", "/", "a_b")
 
 
 def test_a_namesake_that_is_another_directory_proves_nothing_of_a_tail_that_is_not_committed(

@@ -591,3 +591,18 @@ def test_a_partition_that_was_claimed_before_it_was_bound_is_claimed_again_for_i
     assert course.state == UNDER_WAY.state, "where the name does not arrive, it is tried seldom"
     named = replace(item(50), name=QueueName("c", "/", "orders-1", "orders", "1"))
     assert step(UNDER_WAY, bound, named)[0].state == UNDER_WAY.state
+
+
+def test_a_stream_that_was_claimed_before_its_name_was_known_is_claimed_again_for_it() -> None:
+    """It has a namesake whose chunks were the same at first."""
+    known = seen(20_000.0, named=True)
+
+    course, effects = step(UNDER_WAY, known, item(50))
+
+    assert (type(course.state), effects) == (Draining, ())
+    course = replace(course, state=UNDER_WAY.state)
+    course, _ = step(course, replace(known, now=20_060.0), item(50))
+    assert course.state == UNDER_WAY.state, "where the name does not arrive, it is tried seldom"
+    named = replace(item(50), name=QueueName("c", "/", "orders"))
+    assert step(UNDER_WAY, known, named)[0].state == UNDER_WAY.state
+    assert step(UNDER_WAY, seen(20_000.0), item(50))[0].state == UNDER_WAY.state

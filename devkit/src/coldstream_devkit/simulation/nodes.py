@@ -59,6 +59,10 @@ class SimBroker:
         self.answered()
         return None if last is None else last.data[:CHUNK_HEADER_SIZE]
 
+    def header_at(self, vhost: str, queue: str, offset: int) -> bytes | None:
+        """Nobody asks: no two queues have directories of one name here."""
+        raise NotImplementedError
+
     def leads(self, vhost: str, queue: str) -> bool | None:
         """Who believes to be the writer is told so; raises as `last_header`."""
         return self._member(queue).leads
@@ -180,6 +184,7 @@ class SimAgent:
             self.broker,
             cluster="c",
             files=self.host.files,
+            alike=lambda _: (),
             clock=self.host.monotonic,
             pause=lambda seconds: self.scheduler.sleep(int(seconds * 1000)),
         )
