@@ -65,6 +65,7 @@ class Node:
             committed=Gate(
                 DATA_DIR,
                 SimBroker({STREAM: self.replica}),
+                alike=lambda _: (),
                 files=ReplicaFiles(self.replica),
                 clock=lambda: self._now,
             ),
