@@ -148,6 +148,15 @@ def check_stream(stream: str) -> str:
     return stream
 
 
+def made_ns(stream: str) -> int:
+    """When a broker made a directory, ns since the Unix epoch, as its name ends; 0 if it does not.
+
+    A made-up name may end in any number: what is beyond the year 2286 is none.
+    """
+    end = stream.rpartition("_")[2]
+    return int(end) if end.isascii() and end.isdecimal() and len(end) < 20 else 0
+
+
 def check_prefix(prefix: str) -> str:
     """Return `prefix` if it is one to eight path parts that end in "/".
 

@@ -86,6 +86,54 @@ def test_an_export_goes_on_and_says_so(tier: Tier, run: Run, tmp_path: Path) -> 
     assert run("export", stream, "--to", str(tmp_path)).exit_code == 2
 
 
+@pytest.mark.parametrize("start", ["150", "2100-01-01"])
+def test_an_export_from_what_is_not_there_yet_begins_with_it_when_it_is(
+    tier: Tier, run: Run, tmp_path: Path, start: str
+) -> None:
+    def chunks(first: int, timestamp: int) -> list[bytes]:
+        found = range(first, first + 100, 10)
+        return [
+            chunk(n, *(b"%d" % m for m in range(n, n + 10)), timestamp=timestamp) for n in found
+        ]
+
+    root = tier.add("s", [chunks(0, 1_790_000_000_000)])
+    words = ("export", "s", "--to", str(tmp_path), "--format", "jsonl", "--from", start)
+
+    assert "0 messages up to offset 99 in 0 files" in run(*words).stderr
+    assert not list((tmp_path / "s").iterdir())
+    for first in (100, 200):
+        entry = tier.upload("s", chunks(first, 4_200_000_000_000), epoch=1, floor=0)
+        root = root.appended([entry], LastChunk(first + 90, 1))
+    tier.commit("s", root)
+    result = run(*words)
+
+    begin = 150 if start == "150" else 100
+    assert f"{300 - begin} messages up to offset 299" in result.stderr
+    (file,) = (tmp_path / "s").glob("*.jsonl")
+    assert json.loads(file.read_text().splitlines()[0])["offset"] == begin
+
+
+def test_an_export_from_next_on_has_what_comes_after_its_first_run(
+    tier: Tier, run: Run, tmp_path: Path
+) -> None:
+    root = tier.add("s", [[chunk(0, b"a")]])
+    words = ("export", "s", "--to", str(tmp_path), "--format", "jsonl", "--from", "next")
+
+    run(*words)
+    entry = tier.upload("s", [chunk(1, b"b")], epoch=1, floor=0)
+    tier.commit("s", root.appended([entry], LastChunk(1, 1)))
+
+    assert "1 message up to offset 1 in 1 file" in run(*words).stderr
+
+
+def test_a_file_size_that_no_segment_has_is_refused(tier: Tier, run: Run, tmp_path: Path) -> None:
+    tier.add("s", [[chunk(0, b"a")]])
+    words = ("--to", str(tmp_path), "--format", "segments", "--file-size", "1MiB")
+    result = run("export", "s", *words)
+    assert result.exit_code == ExitCode.USAGE
+    assert "--file-size" in result.stderr
+
+
 @pytest.mark.parametrize(
     "words",
     [("restore",), ("export", "--format", "jsonl"), ("export", "--format", "segments")],

@@ -56,6 +56,13 @@ def test_an_agent_that_is_silent_counts_least_and_leaves_nothing_known_to_be_gon
     assert not told.is_gone(BILLS)
 
 
+def test_a_stream_that_was_made_since_an_agent_spoke_is_not_gone(scene: Scene) -> None:
+    scene.says("a", WORD)
+    scene.says("b", WORD, age_ms=30_000)
+    made = {seconds: f"__bills_{(NOW - 1000 * seconds) * 1_000_000}" for seconds in (60, 20, 0)}
+    assert [scene.told().is_gone(each) for each in made.values()] == [True, False, False]
+
+
 def test_a_stream_is_gone_when_every_agent_lives_and_none_has_it(scene: Scene) -> None:
     assert not scene.told().is_gone(BILLS), "there is no agent at all"
 

@@ -55,7 +55,7 @@ class S3Deleter:
             try:
                 answer = self._ask(left)
             except (ClientError, BotoCoreError) as exc:
-                trouble = translated(exc, left[0])
+                trouble = translated(exc, left[0], self._bucket)
                 if not isinstance(trouble, UnavailableError):
                     break
                 continue

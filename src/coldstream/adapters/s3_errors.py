@@ -36,11 +36,12 @@ def code_of(exc: Exception) -> str:
     )
 
 
-def translated(exc: Exception, key: str) -> ColdstreamError:
-    """The error of ours that a boto3 error means."""
+def translated(exc: Exception, key: str, bucket: str = "") -> ColdstreamError:
+    """The error of ours that a boto3 error means; `bucket` is the one that was asked, if known."""
     code = code_of(exc)
     if code == "NoSuchBucket" and isinstance(exc, ClientError):
-        return no_bucket(str(exc.response.get("Error", {}).get("BucketName", "")), key)
+        named = str(exc.response.get("Error", {}).get("BucketName", ""))
+        return no_bucket(named or bucket, key)
     if code in MISSING:
         return NotFoundError("no such object", key=key)
     if code in FORBIDDEN:

@@ -78,7 +78,7 @@ class Lister:
                 Bucket=self._bucket, Prefix=prefix, StartAfter=after, MaxKeys=limit, **more
             )
         except (ClientError, BotoCoreError) as exc:
-            raise translated(exc, prefix) from exc
+            raise translated(exc, prefix, self._bucket) from exc
         except UnicodeError as exc:  # no key of S3, which takes UTF-8 only
             raise UnavailableError("S3 listed a key that is no text", key=prefix) from exc
 

@@ -51,7 +51,7 @@ class S3Versions:
                 **asked,  # type: ignore[arg-type]  # of the stubs: any of the options
             )
         except (ClientError, BotoCoreError) as exc:
-            raise translated(exc, prefix) from exc
+            raise translated(exc, prefix, self._bucket) from exc
         found = [*answer.get("Versions", []), *answer.get("DeleteMarkers", [])]
         rows = tuple(sorted((_row(each) for each in found), key=lambda row: row.key))
         following = None

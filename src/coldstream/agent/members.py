@@ -14,6 +14,7 @@ from typing import Protocol
 from coldstream.agent.faults import LostLocallyError
 from coldstream.errors import NotFoundError, UnavailableError
 from coldstream.manifest.catalog import QueueName
+from coldstream.names import made_ns
 from coldstream.usecases.holes import ChainGap
 
 _NAMED = 3
@@ -72,8 +73,8 @@ class MembersOf:
         name = self._names.get(stream)
         if name is None:
             raise UnavailableError("nobody knows which queue this directory is", stream=stream)
-        made = _made_ns(stream)
-        if any(_made_ns(each) > made and self._names.get(each) == name for each in self._names):
+        made = made_ns(stream)
+        if any(made_ns(each) > made and self._names.get(each) == name for each in self._names):
             raise NoStreamError("its queue was deleted and declared again", stream=stream)
         try:
             return self._ask(name.vhost, name.queue)
@@ -108,12 +109,6 @@ class OfDeleted:
             return self._members.earliest(stream)
         except NoStreamError:
             return None
-
-
-def _made_ns(stream: str) -> int:
-    """When a broker made a directory, as its name says; 0 if it does not."""
-    end = stream.rpartition("_")[2]
-    return int(end) if end.isascii() and end.isdecimal() else 0
 
 
 class LastCopy:

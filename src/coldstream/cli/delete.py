@@ -254,7 +254,7 @@ def undelete(
             f"the stream is {item.state}, not being deleted", stream=item.stream
         )
     if dry_run:
-        note(f"{item.stream} {deletion(item)}; nothing was changed")
+        note(f"{item.stream} {deletion(item)}; it would be live again, and nothing was changed")
     else:
         item = undelete_stream(remote.context(), item.stream)
         note(f"{item.stream} is live again")

@@ -98,7 +98,10 @@ def deletion(item: CatalogItem) -> str:
         return f"was deleted, its undelete time ended at {until}: it is gone"
     if item.undelete_until > time.time() * 1000:
         return f"was deleted; it can be undeleted until {until}"
-    return f"was deleted, its undelete time ended at {until}: its objects are about to go"
+    return (
+        f"was deleted, its undelete time ended at {until}: its objects are about to go, until then"
+        " it can be undeleted"
+    )
 
 
 def refuse_if_gone(catalog: Catalog, stream: str) -> None:

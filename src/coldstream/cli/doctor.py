@@ -153,6 +153,11 @@ def _of_broker(options: AgentOptions, samples: int) -> list[Check]:
     if options.committed == "all":
         said = "you say that all of it is; no broker is asked"
         return [Check("committed", lambda: [ok("committed", said)], "")]
+    if not options.committed:
+        raise ConfigurationError(
+            "--committed is missing, and nothing is proved without it",
+            remedy="set it to broker",
+        )
     if options.committed != "broker":
         file = CommittedFile(Path(options.committed))
         count = len(file.named())

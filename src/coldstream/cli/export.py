@@ -29,12 +29,16 @@ from coldstream.cli.report import ConfigurationError
 from coldstream.cli.resolve import StreamArgument
 from coldstream.cli.restore import RestoreOptions, restore_to
 from coldstream.cli.target import writing_into
+from coldstream.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from coldstream.copies.export import Exported, Format
     from coldstream.manifest.catalog import CatalogItem
     from coldstream.osiris.body import BodyFormat
     from coldstream.reader import Message
+
+
+DEFAULT_FILE_SIZE = 128 * 2**20
 
 
 class ExportFormat(StrEnum):
@@ -74,9 +78,12 @@ class ExportOptions:
     file_size: Annotated[
         int,
         size_option(
-            "--file-size", "A file ends behind so many bytes, between chunks.", default="128MiB"
+            "--file-size",
+            "A file ends behind so many bytes, with the chunks that were fetched at once (4 MiB and"
+            " more). Segments are as large as the broker has them.",
+            default="128MiB",
         ),
-    ] = 128 * 2**20
+    ] = DEFAULT_FILE_SIZE
     body_format: BodyFormatOption = "auto"
     quiet: QuietOption = False
     as_json: JsonOption = False
@@ -103,6 +110,8 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
     reader = StreamReader(remote.store, remote.catalog, remote.prefix, name)
     with telling_deletion(remote.catalog, name):
         if options.format is ExportFormat.SEGMENTS:
+            if options.file_size != DEFAULT_FILE_SIZE:
+                raise InvalidInputError("--file-size is for files of messages, not for segments")
             restore_to(
                 reader,
                 RestoreOptions(
@@ -118,6 +127,7 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
             options.format, reader.snapshot().item, parse_body_format(options.body_format)
         )
         read = read_of(reader, options.start, options.until)
+        begin = read.position if read.position < read.end or options.start == "next" else None
         with (
             ProgressLine(read.position, read.end, "messages", shown=not options.quiet) as line,
             writing_into(options.to),
@@ -130,7 +140,7 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
                     "body_format": options.body_format,
                     "stream": name,
                 },
-                (read.position, read.end),
+                (begin, read.end),
                 options.to,
                 made,
                 file_size=options.file_size,

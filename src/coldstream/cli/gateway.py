@@ -104,6 +104,7 @@ async def _run(options: GatewayOptions, remote: Remote, log: AgentLog) -> None:
         # With nothing to read again, too: it would end what does not take it.
         loop.add_signal_handler(signal.SIGHUP, lambda: _reload(options, site, tls, log, manager))
         await site.streams.names.refresh()  # a table that is not there is told at once
+        await asyncio.get_running_loop().run_in_executor(pool, _see_bucket, remote)
         if options.metrics_port is not None:
             pages = serving(
                 site.metrics, options.metrics_port, options.metrics_address, who="gateway"
@@ -116,6 +117,22 @@ async def _run(options: GatewayOptions, remote: Remote, log: AgentLog) -> None:
             manager.ready()
             await _until(end, site, manager)
             manager.stopping()
+
+
+def _see_bucket(remote: Remote) -> None:
+    """See whether there is such a bucket; whatever else is wrong shows with each stream.
+
+    Raises:
+        MisconfiguredError: there is none.
+    """
+    from coldstream.adapters.settings import MisconfiguredError
+
+    try:
+        remote.store.get(f"{remote.prefix}gateway", 0, 1)
+    except MisconfiguredError:
+        raise
+    except ColdstreamError:
+        pass  # no such object, or no right to it
 
 
 async def _until(end: asyncio.Event, site: Site, manager: Manager) -> None:

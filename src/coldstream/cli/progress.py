@@ -24,6 +24,8 @@ class ProgressLine:
         first: offset at which the work begins.
         end: offset at which it ends; None if it has no end.
         noun: what is counted beside offsets; "bytes" are written as people write them.
+        resumes: whether what an earlier run has done counts, too: then the rate is that of what
+            comes after the first telling.
         shown: whether to tell at all.
         clock: seconds.
     """
@@ -34,13 +36,14 @@ class ProgressLine:
         end: int | None,
         noun: str,
         *,
+        resumes: bool = False,
         shown: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._first, self._end, self._noun, self._shown = first, end, noun, shown
         self._clock = clock
         self._began = self._last = clock()
-        self._counted_from: int | None = None
+        self._counted_from: int | None = None if resumes else 0
         self._drawn = False
         self._told: tuple[int, int] | None = None
 
@@ -81,7 +84,7 @@ class ProgressLine:
         words = [f"offset {offset}"]
         if self._end is not None and self._end > self._first:
             part = (offset - self._first) / (self._end - self._first)
-            words[0] += f" of {self._end} ({min(part, 1):.0%})"
+            words[0] += f" of {max(offset, self._end)} ({min(part, 1):.0%})"
             if 0 < part < 1:
                 words.append(f"{duration_text(int(seconds * (1 - part) / part))} left")
         words.insert(1, f"{self._amount(count)}, {self._amount(int(rate))}/s")

@@ -33,10 +33,7 @@ _FORMS = (
 FromOption = Annotated[
     str, typer.Option("--from", metavar="SPEC", help=f"first, last, next, {_FORMS}.")
 ]
-UNTIL_HELP = (
-    "Stop before this offset, or before the first chunk at or after this time; in the same forms"
-    " as --from."
-)
+UNTIL_HELP = f"Stop before this offset, or before the first chunk at or after this time: {_FORMS}."
 UntilOption = Annotated[
     str,
     typer.Option(

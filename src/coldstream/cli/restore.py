@@ -96,7 +96,9 @@ def restore_to(reader: StreamReader, options: RestoreOptions) -> None:
     asked = {"from": options.start, "until": options.until}
     read = read_of(reader, options.start, options.until)
     with (
-        ProgressLine(read.position, read.end, "bytes", shown=not options.quiet) as line,
+        ProgressLine(
+            read.position, read.end, "bytes", resumes=True, shown=not options.quiet
+        ) as line,
         writing_into(options.to),
     ):
         done = copies.restore(

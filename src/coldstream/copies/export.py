@@ -89,7 +89,7 @@ class Exported:
 def export(
     reader: StreamReader,
     asked: Mapping[str, str],
-    bounds: tuple[int, int],
+    bounds: tuple[int | None, int],
     directory: Path,
     made: Format,
     *,
@@ -102,10 +102,12 @@ def export(
     Args:
         reader: of the stream.
         asked: what the files hold; the same for all runs in a directory.
-        bounds: offsets at which to begin, where nothing is there yet, and to end.
+        bounds: offsets at which to begin, where nothing is there yet, and to end. Where the stream
+            does not reach to the beginning that was asked for, it is None: nothing is written down,
+            and a later run finds it.
         directory: that the stream's own goes into.
         made: format of the files.
-        file_size: bytes after which a file ends, at the next range of chunks.
+        file_size: bytes after which a file ends, at the next range of chunks (4 MiB and more).
         on_gap: told of offsets that exist nowhere.
         tell: told how far it is.
 
@@ -121,6 +123,9 @@ def export(
     place.mkdir(parents=True, exist_ok=True)
     with _alone(place):
         first, end = bounds
+        if first is None and not (place / STATE).exists():
+            return Exported(end)
+        first = end if first is None else first  # that of the first run counts
         state = _State.of(place, asked, first)
         there = _files(place, made.suffix, state.first)
         ledger = reader.snapshot().root.ledger

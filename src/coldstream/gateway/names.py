@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.gateway.look import SharedLook
 from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.names import check_stream
+from coldstream.names import check_stream, made_ns
 from coldstream.ports import Catalog
 
 #: A listing is used for so long. A name that is not in it is looked for anew, but listing takes no
@@ -57,7 +57,7 @@ def newest(items: Iterable[CatalogItem]) -> dict[tuple[str, str], Found]:
             continue
         place = name.vhost, name.queue
         other = found.get(place)
-        if other is None or _made(other.directory) < _made(item.stream):
+        if other is None or made_ns(other.directory) < made_ns(item.stream):
             found[place] = Found(item.stream, *place)
     return found
 
@@ -140,9 +140,3 @@ class Names:
             self._is_stale = True
             raise
         return _Listing(newest(items), damaged, self.clock() - began)
-
-
-def _made(directory: str) -> int:
-    """When a broker made a directory, ns; 0 if its name does not say."""
-    digits = directory.rpartition("_")[2]
-    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 25 else 0

@@ -20,10 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import re2
-
 from coldstream.errors import InvalidInputError
 from coldstream.gateway import passwords
+from coldstream.plans.name_pattern import check_pattern, compiled
 
 _MAX_FILE = 16 * 2**20
 _MAX_PATTERN = 4096
@@ -82,7 +81,7 @@ class PatternRights:
 
     def may_read(self, vhost: str, name: str) -> bool:
         """As `Rights` says."""
-        return re2.fullmatch(self.pattern, _full(vhost, name)) is not None
+        return compiled(self.pattern).fullmatch(_full(vhost, name)) is not None
 
 
 def _full(vhost: str, name: str) -> str:
@@ -167,11 +166,9 @@ def parse_users(text: str) -> FileUsers:
             passwords.check_form(stored)
             if len(pattern) > _MAX_PATTERN:
                 raise InvalidInputError(f"the pattern has more than {_MAX_PATTERN} characters")
-            re2.compile(pattern)
+            check_pattern(pattern)
         except InvalidInputError as exc:
             raise InvalidInputError(f"line {number}: {exc.reason}") from None
-        except re2.error as exc:
-            raise InvalidInputError(f"line {number}: {pattern!r} is no pattern: {exc}") from None
         found[user] = PatternRights(pattern, stored)
     if not found:
         raise InvalidInputError("names no user")

@@ -11,6 +11,8 @@ import re
 from functools import lru_cache
 from typing import Protocol, cast
 
+from coldstream.errors import InvalidInputError
+
 MAX_PATTERN = 256
 
 # An escape, a class of POSIX's, a repetition without its least number, any other character.
@@ -29,7 +31,7 @@ class Matcher(Protocol):
 
 @lru_cache(maxsize=8192)
 def compiled(pattern: str) -> Matcher:
-    """The matcher of a pattern that `problem` finds no fault with."""
+    """The matcher of a pattern that `check_pattern` takes."""
     import re2
 
     options = re2.Options()
@@ -37,10 +39,26 @@ def compiled(pattern: str) -> Matcher:
     return cast(Matcher, re2.compile(pattern, options))
 
 
-def problem(pattern: str) -> str | None:
-    """What is wrong with `pattern`, in words; None if nothing is."""
+def check_pattern(pattern: str) -> None:
+    """See that RE2 takes a pattern, whatever it means there.
+
+    Raises:
+        InvalidInputError: it does not.
+    """
     import re2
 
+    try:
+        compiled(pattern)
+    except re2.error as exc:
+        why = exc.args[0]
+        text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        raise InvalidInputError(
+            f"{pattern[:MAX_PATTERN]!r} is no regular expression of RE2: {text}"
+        ) from None
+
+
+def problem(pattern: str) -> str | None:
+    """What is wrong with `pattern`, in words that follow it; None if nothing is."""
     if len(pattern) > MAX_PATTERN:
         return f"has {len(pattern)} characters, more than {MAX_PATTERN}"
     if any("\ud800" <= each <= "\udfff" for each in pattern):
@@ -50,11 +68,9 @@ def problem(pattern: str) -> str | None:
         if trouble is not None:
             return trouble
     try:
-        compiled(pattern)
-    except re2.error as exc:
-        why = exc.args[0]
-        text = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-        return f"is no regular expression of RE2: {text}"
+        check_pattern(pattern)
+    except InvalidInputError as exc:
+        return exc.reason.removeprefix(f"{pattern[:MAX_PATTERN]!r} ")
     return None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from coldstream.errors import CorruptDataError
+from coldstream.names import made_ns
 from coldstream.plans.heartbeats import FORGOTTEN_MS, Heartbeat, is_silent
 from coldstream.plans.stream_words import StreamWord, page_of, unpack
 from coldstream.ports import Heartbeats
@@ -66,19 +67,25 @@ class AgentsTold:
         complete: whether every agent lives and has told of all its streams, so that a stream of
             which none of them tells is on no broker any more, or left out by their rules.
         troubles: what could not be read.
+        since_ms: when the oldest of what they say was said, ms since the Unix epoch.
     """
 
     said: Mapping[str, Sequence[Said]]
     complete: bool
     troubles: Sequence[CorruptDataError]
+    since_ms: int = 0
 
     def of(self, stream: str) -> Said | None:
         """What counts most of a stream; None if nobody tells of it."""
         return next(iter(self.said.get(stream, ())), None)
 
     def is_gone(self, stream: str) -> bool:
-        """Whether no broker has the stream any more, as far as agents can say."""
-        return self.complete and stream not in self.said
+        """Whether no broker has the stream any more, as far as agents can say.
+
+        Of one that was made since, by the time in its name, none of them could have told.
+        """
+        made_ms = made_ns(stream) // 1_000_000
+        return self.complete and stream not in self.said and made_ms < self.since_ms
 
 
 def told_by_agents(heartbeats: Heartbeats, *, now_ms: int, stream: str | None = None) -> AgentsTold:
@@ -119,4 +126,5 @@ def told_by_agents(heartbeats: Heartbeats, *, now_ms: int, stream: str | None = 
     for rows in said.values():
         rows.sort(key=lambda row: (row.silent, not row.word.writer, -row.word.offsets[0], row.node))
     heard = all(each.pages and not is_silent(each, now_ms) for each in agents)
-    return AgentsTold(said, bool(agents) and heard and not troubles, troubles)
+    since_ms = min((each.at_ms for each in agents), default=0)
+    return AgentsTold(said, bool(agents) and heard and not troubles, troubles, since_ms)
