@@ -131,20 +131,24 @@ class Runner:
         tasks = tasks_of(pieces, shared=rule.shared, max_bytes=settings.task_bytes)
         sized = ((task, sum(piece.size for piece in task)) for task in tasks)
         newest: dict[str, int] = {}
-        for window in task_windows(sized, settings.window_bytes):
+        windows = list(task_windows(sized, settings.window_bytes))
+        last = {piece.stream: n for n, tasks in enumerate(windows) for piece in chain(*tasks)}
+        for number, window in enumerate(windows):
             results, loaded = self._perform(rule, tables, loaded, window, settings, report)
             covered = spans_of(results, "covered")
-            tasks = tasks[len(window) :]
-            later = {piece.stream for task in tasks for piece in task}
             by_stream = {piece.stream: list[TaskResult]() for task in window for piece in task}
             for result in results:
                 by_stream[result.stream].append(result)
             for stream, mine in by_stream.items():
                 ranges = covered.get(stream, Ranges())
                 # What a window covers must follow on what the windows before it have covered.
-                expected = _head(left[stream], ranges) if stream in later else left[stream]
+                expected = left[stream] if last[stream] == number else _head(left[stream], ranges)
                 check_tiling(stream, mine, expected)
                 left[stream] = left[stream] - ranges
+            # Pieces that lie within a chunk, or below what is wanted, rightly hold nothing.
+            covered = {stream: ranges for stream, ranges in covered.items() if ranges}
+            if not covered:
+                continue
             change = replace(
                 self._change(rule, covered, replaces, cut_off, epochs),
                 pays={stream: ranges & owed[stream] for stream, ranges in covered.items()},
@@ -372,5 +376,8 @@ class Runner:
 
 
 def _head(left: Ranges, done: Ranges) -> Ranges:
-    """What a window had to cover, if it ends where it says: all that is left up to there."""
-    return left & Ranges.of([(0, done.spans[-1][1])]) if done else left
+    """What a window had to cover, if it ends where it says: all that is left up to there.
+
+    Whether it ends too early shows in the windows after it: the last one has to cover the rest.
+    """
+    return left & Ranges.of([(0, done.spans[-1][1])]) if done else done

@@ -112,13 +112,16 @@ def spans_of(
 
 
 def check_tiling(stream: str, results: Iterable[TaskResult], expected: Ranges) -> None:
-    """The tasks of a stream have covered what they should, each offset once.
+    """The tasks of a stream have covered what they should, each offset once, and wrote no more.
 
     Raises:
         InternalError: they have not; nothing may be committed.
         ConflictError: likewise, because retention took meanwhile what two of them share.
     """
     results = list(results)
+    if any((each.rows or each.dead) and not each.covered for each in results):
+        reason = "the tasks did not read what was planned: one has rows of no offset"
+        raise InternalError(reason, stream=stream)
     spans = sorted(span for result in results for span in result.covered)
     lost = Ranges.of(span for result in results for span in result.lost)
     for (_, end), (begin, _) in pairwise(spans):
