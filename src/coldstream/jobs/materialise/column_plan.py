@@ -13,6 +13,7 @@ from itertools import chain
 
 import pyarrow as pa
 
+from coldstream.errors import ColdstreamError
 from coldstream.jobs.materialise.engine import Engine, TaskPiece
 from coldstream.jobs.materialise.kinds import name_of
 from coldstream.jobs.materialise.latest import key_column
@@ -30,7 +31,7 @@ from coldstream.jobs.materialise.schema import (
 )
 from coldstream.jobs.materialise.survey import OTHERS, Counts, Survey
 from coldstream.jobs.materialise.task import TaskRules
-from coldstream.jobs.materialise.task_result import with_found
+from coldstream.jobs.materialise.task_result import TaskResult, unreadable, with_found
 from coldstream.jobs.materialise.write import FileLayout
 
 #: So many tasks look at the beginning of their piece; they are spread over all that is to be read.
@@ -139,8 +140,8 @@ def plan_columns(
     sample: Sequence[TaskPiece],
     engine: Engine,
     sample_rows: int,
-) -> TablePlan:
-    """What a run would do to each column.
+) -> tuple[TablePlan, dict[str, ColdstreamError]]:
+    """What a run would do to each column; and the streams of the sample that cannot be read.
 
     Args:
         rule: of the table.
@@ -158,12 +159,13 @@ def plan_columns(
     if grows(rule) and sample:
         learnt = engine.perform(looks, _rules(rule, after), sample_rows)
         after = with_found(after, chain.from_iterable(learnt))
-    survey = Survey()
+    survey, looked = Survey(), list[TaskResult]()
     if sample:
-        looked = engine.perform(looks, _rules(rule, after, survey=True), sample_rows)
-        for result in chain.from_iterable(looked):
-            survey.merge(result.survey)
-    return TablePlan(
+        rules = _rules(rule, after, survey=True)
+        looked += chain.from_iterable(engine.perform(looks, rules, sample_rows))
+    for result in looked:
+        survey.merge(result.survey)
+    plan = TablePlan(
         "new" if present is None else "there",
         survey.messages,
         survey.rows,
@@ -174,6 +176,7 @@ def plan_columns(
         survey.no_key,
         survey.tombstones,
     )
+    return plan, unreadable(looked)
 
 
 def _rules(rule: TableRule, schema: pa.Schema, *, survey: bool = False) -> TaskRules:

@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coldstream import errors
 from coldstream.errors import ColdstreamError, InternalError
 from coldstream.jobs.materialise.files import ReadableFiles
 from coldstream.jobs.materialise.merge_rows import RowSource, merged_rows
 from coldstream.jobs.materialise.rows import batches_of
 from coldstream.jobs.materialise.table import StoredFile, WrittenFile
+from coldstream.jobs.materialise.worker_errors import error_from, error_json
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.jobs.materialise.written import written_from, written_json
 
@@ -206,7 +206,7 @@ def encode_compacted(result: CompactResult) -> str:
     """As text, for the way from a worker to the driver."""
     document: dict[str, object] = {"files": [written_json(each) for each in result.files]}
     if result.error is not None:
-        document["error"] = [type(result.error).__name__, str(result.error)]
+        document["error"] = error_json(result.error)
     return json.dumps(document)
 
 
@@ -214,10 +214,4 @@ def parse_compacted(text: str) -> CompactResult:
     """What `encode_compacted` made."""
     document = json.loads(text)
     files = tuple(map(written_from, document["files"]))
-    if "error" not in document:
-        return CompactResult(files)
-    name, reason = document["error"]
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, ColdstreamError):
-        return CompactResult(files, kind(reason))
-    return CompactResult(files, InternalError(reason))
+    return CompactResult(files, error_from(document["error"]) if "error" in document else None)

@@ -76,7 +76,8 @@ class Engine(Protocol):
     ) -> list[tuple[TaskResult, ...]]:
         """Do tasks, all at once; for each the results of its pieces, in their order.
 
-        A file may have rows of all pieces of a task, so their results belong together.
+        A file may have rows of all pieces of a task, so their results belong together. That a
+        stream cannot be read is a result of its pieces (`TaskResult.error`), and no error.
         """
         ...
 

@@ -16,26 +16,21 @@ import pyarrow as pa
 
 from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
 from coldstream.jobs.materialise.column_plan import grows, plan_columns, sample_of
-from coldstream.jobs.materialise.engine import Engine, StreamNow, Task, TaskPiece
+from coldstream.jobs.materialise.engine import Engine, StreamNow, TaskPiece
 from coldstream.jobs.materialise.erase import erase_all
 from coldstream.jobs.materialise.latest_commit import Merging
-from coldstream.jobs.materialise.latest_rows import staged_schema
+from coldstream.jobs.materialise.perform import Performer, without
 from coldstream.jobs.materialise.plan import Wanted, task_windows, tasks_of, todo_of
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import new_schema, with_rule
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.run_settings import RunSettings, layout_of
-from coldstream.jobs.materialise.schema import KEY_COLUMNS, dead_schema
+from coldstream.jobs.materialise.schema import dead_schema
 from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.materialise.table import Append, Loaded
 from coldstream.jobs.materialise.table_report import TableReport, tell_holes, tell_plan
-from coldstream.jobs.materialise.task import TaskRules
-from coldstream.jobs.materialise.task_result import TaskResult, check_tiling, spans_of, with_found
+from coldstream.jobs.materialise.task_result import TaskResult, check_tiling, spans_of
 from coldstream.jobs.materialise.window_commit import Tables, WindowCommit
-from coldstream.jobs.materialise.write import FileLayout
-
-#: So often a window is done again because its bodies had fields that the table had no column for.
-_MAX_GROWTH = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +73,9 @@ class Runner:
 
         Raises:
             ConflictError: another run was quicker with some of these offsets; run again.
-            CorruptDataError, NotFoundError: of the tables. A stream whose manifest cannot be read
-                is left out, and told in `unread`.
+            CorruptDataError, NotFoundError: of the tables. A stream of which an object is damaged
+                or lost is left out, and told in `unread`: what windows before have taken stays, and
+                the next run goes on there.
             InvalidInputError: the table was filled by another rule, which this one does not fit.
             ColdstreamError: from the streams, the tables or the workers. What was committed before
                 stays; the next run goes on there.
@@ -118,11 +114,12 @@ class Runner:
         planned = loaded.state
         loaded = self._lost_committed(tables, loaded, begin, todo, epochs, report)
         todo, pieces = self._read(todo, report)
+        performer = Performer(self.engine, rule, tables, settings, report, self.say)
         if pieces:
-            loaded = self._grow(tables, loaded, with_rule(rule, loaded.schema, begin), report)
+            loaded = performer.grow(loaded, with_rule(rule, loaded.schema, begin))
             with_rule(rule, loaded.schema, begin)  # another run may have said the type first
         if grows(rule) and pieces and loaded.schema.equals(begin):
-            loaded = self._learn(rule, tables, loaded, sample_of(pieces), settings, report)
+            loaded = performer.learn(loaded, sample_of(pieces))
         owed = {now.stream: planned.owed.get(now.stream, Ranges()) for now, _ in todo}
         stands = {now.stream: planned.standing(now.stream, now.ledger) for now, _ in todo}
         replaces = {now.stream: each.replaces - each.lost for now, each in todo if each.replaces}
@@ -132,11 +129,15 @@ class Runner:
         sized = ((task, sum(piece.size for piece in task)) for task in tasks)
         newest: dict[str, int] = {}
         windows = list(task_windows(sized, settings.window_bytes))
-        last = {piece.stream: n for n, tasks in enumerate(windows) for piece in chain(*tasks)}
-        for number, window in enumerate(windows):
-            results, loaded = self._perform(rule, tables, loaded, window, settings, report)
+        last = {piece.stream: n for n, each in enumerate(windows) for piece in chain(*each)}
+        for number, whole in enumerate(windows):
+            window = [rest for task in whole if (rest := without(task, report.unread))]
+            done = performer.perform(loaded, window)
+            results, loaded = done.results, done.loaded
+            self._leave_out(done.unread, report)
             covered = spans_of(results, "covered")
-            by_stream = {piece.stream: list[TaskResult]() for task in window for piece in task}
+            read = {piece.stream for piece in chain(*window)} - done.unread.keys()
+            by_stream = {stream: list[TaskResult]() for stream in sorted(read)}
             for result in results:
                 by_stream[result.stream].append(result)
             for stream, mine in by_stream.items():
@@ -173,12 +174,17 @@ class Runner:
             try:
                 pieces += self.engine.pieces(now, each.read)
             except (CorruptDataError, NotFoundError) as error:
-                self.unread[now.stream] = error.located(stream=now.stream)
-                report.unread[now.stream] = str(self.unread[now.stream])
-                self.say(f"{report.table}: left out: {error}")
+                self._leave_out({now.stream: error}, report)
             else:
                 readable.append((now, each))
         return readable, pieces
+
+    def _leave_out(self, unread: Mapping[str, ColdstreamError], report: TableReport) -> None:
+        """Tell of streams that cannot be read; from here on a run takes nothing of them."""
+        for stream, error in unread.items():
+            self.unread[stream] = error.located(stream=stream)
+            report.unread[stream] = str(error)
+            self.say(f"{report.table}: left out: {error}")
 
     def _change(
         self,
@@ -248,92 +254,11 @@ class Runner:
             _, pieces = self._read(todo, report)
             present = None if there is None else there.schema
             sample = sample_of(pieces)
-            report.plan = plan_columns(rule, present, sample, self.engine, settings.sample_rows)
+            report.plan, unread = plan_columns(
+                rule, present, sample, self.engine, settings.sample_rows
+            )
+            self._leave_out(unread, report)
             self.say(f"{rule.table}\n{report.plan.told()}")
-
-    def _learn(
-        self,
-        rule: TableRule,
-        tables: Tables,
-        loaded: Loaded,
-        pieces: Sequence[TaskPiece],
-        settings: RunSettings,
-        report: TableReport,
-    ) -> Loaded:
-        """Give a new table the columns that a sample of its bodies has."""
-        rules = self._rules(rule, tables, loaded, settings)
-        looks = [(piece,) for piece in pieces]
-        results = chain.from_iterable(self.engine.perform(looks, rules, settings.sample_rows))
-        return self._grow(tables, loaded, with_found(loaded.schema, results), report)
-
-    def _perform(
-        self,
-        rule: TableRule,
-        tables: Tables,
-        loaded: Loaded,
-        window: Sequence[Task],
-        settings: RunSettings,
-        report: TableReport,
-    ) -> tuple[list[TaskResult], Loaded]:
-        """Do a window; again, where bodies had fields for which there was no column yet."""
-        results: list[tuple[TaskResult, ...]] = [()] * len(window)
-        todo = list(range(len(window)))
-        for growth in range(_MAX_GROWTH + 1):
-            rules = self._rules(rule, tables, loaded, settings)
-            done = self.engine.perform([window[number] for number in todo], rules)
-            for number, result in zip(todo, done, strict=True):
-                results[number] = result
-            if not grows(rule) or growth == _MAX_GROWTH:
-                break
-            found = with_found(loaded.schema, chain.from_iterable(done))
-            after = self._grow(tables, loaded, found, report)
-            if after.schema.equals(loaded.schema):
-                break
-            loaded = after
-            # Of a task with several streams all is done again: they are in the same files.
-            lacking = [any(len(result.found) for result in each) for each in done]
-            todo = [number for number, lacks in zip(todo, lacking, strict=True) if lacks]
-        return list(chain.from_iterable(results)), loaded
-
-    def _grow(
-        self, tables: Tables, loaded: Loaded, schema: pa.Schema, report: TableReport
-    ) -> Loaded:
-        if schema.equals(loaded.schema):
-            return loaded
-        after = tables.rows.grow(loaded, schema)
-        new = [name for name in after.schema.names if name not in loaded.schema.names]
-        report.columns_added += new
-        self.say(f"{report.table}: new columns {', '.join(new) or 'inside of others'}")
-        return after
-
-    def _rules(
-        self, rule: TableRule, tables: Tables, loaded: Loaded, settings: RunSettings
-    ) -> TaskRules:
-        dead = tables.dead.grow(tables.dead.load(dead_schema()), dead_schema())
-        rows = layout_of(rule, loaded, settings)
-        if rule.latest is not None:
-            staged = f"{loaded.location}/data/staged"
-            staging = staged_schema(loaded.schema)
-            rows = replace(rows, location=staged, schema=staging, footers=False)
-        return TaskRules(
-            rule.body,
-            rows,
-            FileLayout(
-                dead.location,
-                dead.schema,
-                rule.partition,
-                KEY_COLUMNS,
-                settings.target_bytes,
-                shared=rule.shared,
-                group_bytes=settings.group_bytes,
-            ),
-            rule.body_format,
-            rule.schema,
-            rule.misfits,
-            steps=rule.steps,
-            columns=rule.columns,
-            latest=rule.latest,
-        )
 
     def _commit(
         self,

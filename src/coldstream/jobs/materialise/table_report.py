@@ -39,7 +39,8 @@ class TableReport:
         holes: by stream, offsets between others which the table has, that it has not: no run reads
             them unasked.
         deleted: by stream that was deleted, the lost offsets that the table never had of it.
-        unread: by stream, why its manifest cannot be read: such a stream was left as it is.
+        unread: by stream, which object of it is damaged or lost: nothing of it was taken in by the
+            window in which that was found, nor after it.
         plan: what would become of its columns; None where nobody asked.
     """
 

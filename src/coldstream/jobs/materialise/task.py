@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.columns.schema import Origin
-from coldstream.errors import ColdstreamError, InternalError
+from coldstream.errors import ColdstreamError, CorruptDataError, InternalError, NotFoundError
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.json_body import Misfits
 from coldstream.jobs.materialise.latest import Latest
@@ -56,6 +56,10 @@ class Source(Protocol):
 
         Offsets that were read are put into `covered`, also those that hold no message; those that
         exist nowhere any more into `gaps`, too.
+
+        Raises:
+            CorruptDataError: an object of the stream is damaged, and nobody can say what of it.
+            NotFoundError: an object is gone, and no newer manifest explains it.
         """
         ...
 
@@ -156,16 +160,56 @@ def perform_all(
 ) -> list[TaskResult]:
     """Do one task of several parts; what became of each, in their order.
 
-    A file that has rows of several is told with one of them, so the results belong together.
+    A file that has rows of several is told with one of them, so the results belong together. Where
+    an object of a stream is damaged or lost, the error is the result of all its parts, and the task
+    begins anew without them: no file has a row of it.
 
     Args:
         parts: in the order of streams and offsets; several only where streams share files.
         rules, files, new_id, now_ms, row_limit: as for `perform`.
     """
     if row_limit is not None:
-        return [_look(each.stream, each.source, rules, row_limit) for each in parts]
+        return [_look(each, rules, row_limit) for each in parts]
     if len(parts) > 1 and not (rules.rows.shared and rules.dead.shared):
         raise InternalError("a task of several streams that share no files")
+    wrong: dict[str, ColdstreamError] = {}
+    while True:
+        sound = [each for each in parts if each.stream not in wrong]
+        try:
+            done = iter(_done(sound, rules, files, new_id, now_ms))
+        except _UnreadableError as found:
+            wrong[found.stream] = found.error
+        else:
+            return [
+                TaskResult(each.stream, error=wrong[each.stream])
+                if each.stream in wrong
+                else next(done)
+                for each in parts
+            ]
+
+
+class _UnreadableError(Exception):
+    """An object of a stream is damaged or lost."""
+
+    def __init__(self, stream: str, error: ColdstreamError) -> None:
+        super().__init__(stream, error)
+        self.stream = stream
+        self.error = error
+
+
+def _given(part: Part, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+    """What a part reads. What goes wrong here is the stream's, and elsewhere it is the table's."""
+    try:
+        yield from part.source.batches(covered, gaps)
+    except (CorruptDataError, NotFoundError) as error:
+        raise _UnreadableError(part.stream, error.located(stream=part.stream)) from error
+
+
+def _done(
+    parts: Sequence[Part], rules: TaskRules, files: Files, new_id: Callable[[], str], now_ms: int
+) -> list[TaskResult]:
+    if not parts:
+        return []
     try:
         return _written(parts, rules, files, new_id, now_ms, transform_all)
     except _OF_VALUES as error:
@@ -215,25 +259,27 @@ def _written(
         TableWriter(rules.dead, parts[0].stream, files, new_id) as dead,
     ):
         for part, result in zip(parts, results, strict=True):
-            origin = part.origin or Origin(part.stream)
-            _fill(result, part.source, rules, rows, dead, now_ms, way, origin)
+            _fill(result, part, rules, rows, dead, now_ms, way)
         results[-1].files += rows.close()
         results[-1].dead_files += dead.close()
     return results
 
 
-def _look(stream: str, source: Source, rules: TaskRules, row_limit: int) -> TaskResult:
-    """Only learn which fields the first bodies have."""
-    result, seen = TaskResult(stream), 0
-    for given in source.batches([], []):
-        batch, _ = bounded(given)
-        done = _looked_at(batch, rules)
-        result.found = merged(result.found, done.found)
-        if rules.survey:
-            result.survey.add(batch, done)
-        seen += batch.num_rows
-        if seen >= row_limit:
-            break
+def _look(part: Part, rules: TaskRules, row_limit: int) -> TaskResult:
+    """Only learn which fields the first bodies have, as far as they can be read."""
+    result, seen = TaskResult(part.stream), 0
+    try:
+        for given in _given(part, [], []):
+            batch, _ = bounded(given)
+            done = _looked_at(batch, rules)
+            result.found = merged(result.found, done.found)
+            if rules.survey:
+                result.survey.add(batch, done)
+            seen += batch.num_rows
+            if seen >= row_limit:
+                break
+    except _UnreadableError as found:
+        result.error = found.error
     return result
 
 
@@ -247,17 +293,17 @@ def _looked_at(batch: pa.RecordBatch, rules: TaskRules) -> Transformed:
 
 def _fill(
     result: TaskResult,
-    source: Source,
+    part: Part,
     rules: TaskRules,
     rows: TableWriter,
     dead: TableWriter,
     now_ms: int,
     way: _Way,
-    origin: Origin,
 ) -> None:
+    source, origin = part.source, part.origin or Origin(part.stream)
     gaps: list[Gap] = []
     unread = _Unread()
-    for given in source.batches(result.covered, gaps):
+    for given in _given(part, result.covered, gaps):
         batch, moved = bounded(given)
         if rules.latest is not None:
             unread.see(batch)

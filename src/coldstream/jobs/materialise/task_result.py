@@ -12,11 +12,12 @@ from typing import Literal, NoReturn
 
 import pyarrow as pa
 
-from coldstream.errors import ConflictError, InternalError
+from coldstream.errors import ColdstreamError, ConflictError, InternalError
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.schema import grown, merged
 from coldstream.jobs.materialise.survey import Survey
 from coldstream.jobs.materialise.table import WrittenFile
+from coldstream.jobs.materialise.worker_errors import error_from, error_json
 from coldstream.jobs.materialise.written import written_from, written_json
 
 
@@ -41,6 +42,8 @@ class TaskResult:
         tombstones: messages that delete their key.
         unread: where a table has the latest of each key: offsets that are there, and whose messages
             cannot be read.
+        error: why the stream cannot be read: an object is damaged or lost. Then nothing of it was
+            written, by no part of the task.
     """
 
     stream: str
@@ -58,6 +61,7 @@ class TaskResult:
     no_key: int = 0
     tombstones: int = 0
     unread: list[tuple[int, int]] = field(default_factory=list)
+    error: ColdstreamError | None = None
 
 
 def with_found(schema: pa.Schema, results: Iterable[TaskResult]) -> pa.Schema:
@@ -68,6 +72,15 @@ def with_found(schema: pa.Schema, results: Iterable[TaskResult]) -> pa.Schema:
     return grown(schema, found)
 
 
+def unreadable(results: Iterable[TaskResult]) -> dict[str, ColdstreamError]:
+    """The streams that cannot be read, and why: of several errors of one, the first."""
+    found: dict[str, ColdstreamError] = {}
+    for result in results:
+        if result.error is not None:
+            found.setdefault(result.stream, result.error)
+    return found
+
+
 def encode_result(result: TaskResult) -> str:
     """As text, for the way from a worker to the driver."""
     # Schemas are not copied: a copy goes down into every type by itself.
@@ -76,6 +89,7 @@ def encode_result(result: TaskResult) -> str:
     document["survey"] = asdict(result.survey)
     for name in ("files", "dead_files"):
         document[name] = [written_json(each) for each in document[name]]
+    document["error"] = None if result.error is None else error_json(result.error)
     return json.dumps(document)
 
 
@@ -96,6 +110,8 @@ def parse_result(text: str) -> TaskResult:
     document["survey"] = Survey(**document["survey"])
     for name in ("files", "dead_files"):
         document[name] = [written_from(each) for each in document[name]]
+    if document["error"] is not None:
+        document["error"] = error_from(document["error"])
     for name in ("covered", "lost", "unread"):
         document[name] = [tuple(span) for span in document[name]]
     return TaskResult(**document)
