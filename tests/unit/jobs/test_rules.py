@@ -122,3 +122,15 @@ def test_a_schema_is_written_in_the_rule_or_in_a_file_that_it_names(schema: Any)
     assert rule.misfits is Misfits.DEAD_LETTER
     assert rule == parse_rules(_json_rule(schema=AVRO, misfits="dead-letter"))[0]
     assert {rule: 1}[rule] == 1
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        '{"streams": "a", "streams": "b", "table": "d.t"}',
+        '{"streams": "a", "table": "d.t", "latest": {"key": "body.a", "key": "body.b"}}',
+    ],
+)
+def test_a_word_that_is_there_twice_is_refused_and_none_of_the_two_is_lost(rule: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"'(streams|key)' is there twice"):
+        parse_rules(f'{{"version": 1, "tables": [{rule}]}}')

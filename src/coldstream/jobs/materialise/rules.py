@@ -223,7 +223,9 @@ def parse_rules(
         InvalidInputError: it is no such document; names the rule.
     """
     try:
-        document: Any = json.loads(text)
+        document: Any = json.loads(text, object_pairs_hook=_without_doubles)
+    except InvalidInputError:
+        raise
     except (ValueError, RecursionError) as exc:
         raise InvalidInputError(f"the rules are no JSON: {exc}") from exc
     if not isinstance(document, Mapping) or document.get("version") != VERSION:
@@ -238,6 +240,15 @@ def parse_rules(
         except InvalidInputError as exc:
             raise InvalidInputError(f"rule {number}: {exc.reason}") from exc
     return check_rules(rules)
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in JSON; a word that is there twice would silently lose one of its values."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = next(word for at, (word, _) in enumerate(pairs) if word in dict(pairs[:at]))
+        raise InvalidInputError(f"{twice[:80]!r} is there twice in one object of the rules")
+    return found
 
 
 def check_rules(rules: Sequence[TableRule]) -> tuple[TableRule, ...]:
