@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from coldstream.broker.http import Deadline, TimedConnection
 from coldstream.broker.limits import Limits, limits_of
 from coldstream.broker.tls import Tls, refused
 from coldstream.errors import (
@@ -72,7 +74,8 @@ class Management:
             enter.
         password: of the user.
         tls: how to trust it; None for http.
-        seconds: for an answer.
+        seconds: for an answer, from the connection to its last byte.
+        clock: monotonic seconds.
     """
 
     host: str
@@ -81,6 +84,7 @@ class Management:
     password: str = field(repr=False)
     tls: Tls | None = None
     seconds: float = 10.0
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
 
     @classmethod
     def parse(cls, text: str) -> Management:
@@ -240,10 +244,10 @@ class Management:
     def _where(self) -> str:
         return f"the management API at {self.host}:{self.port}"
 
-    def _connection(self) -> HTTPConnection:
-        if self.tls is None:
-            return HTTPConnection(self.host, self.port, timeout=self.seconds)
-        return _Https(self, self.tls)
+    def _connection(self) -> TimedConnection:
+        deadline = Deadline(self.clock() + self.seconds, self.clock)
+        tls, name = (None, "") if self.tls is None else (self.tls.context(), self.tls.name)
+        return TimedConnection(self.host, self.port, deadline, tls, name or self.host)
 
     def get(self, path: str) -> Any:
         """What the API answers at a path, parsed.
@@ -252,17 +256,19 @@ class Management:
             NotFoundError: there is nothing.
             UnavailableError, InvalidInputError, PermissionDeniedError: as `streams`.
         """
-        connection = self._connection()
         secret = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         try:
-            connection.request("GET", path, headers={"Authorization": f"Basic {secret}"})
-            response = connection.getresponse()
-            body = response.read(_MAX_BYTES + 1)
+            with closing(self._connection()) as connection:
+                connection.request("GET", path, headers={"Authorization": f"Basic {secret}"})
+                with connection.getresponse() as response:
+                    body = response.read(_MAX_BYTES + 1)
+        except TimeoutError as exc:
+            raise UnavailableError(
+                f"{self._where} has not answered within {self.seconds:g} s"
+            ) from exc
         except (OSError, HTTPException) as exc:
             why = refused(exc) if isinstance(exc, OSError) else f"does not answer: {exc}"
             raise UnavailableError(f"{self._where} {why}") from exc
-        finally:
-            connection.close()
         if response.status in (401, 403):
             raise PermissionDeniedError(f"{self._where} refuses the user {self.user!r}")
         if response.status == 404:
@@ -273,20 +279,3 @@ class Management:
             return json.loads(body)
         except (ValueError, RecursionError) as exc:
             raise UnavailableError(f"{self._where} does not answer as a broker does") from exc
-
-
-class _Https(HTTPSConnection):
-    """One whose certificate may be for another name than the host."""
-
-    def __init__(self, api: Management, tls: Tls) -> None:
-        super().__init__(api.host, api.port, timeout=api.seconds)
-        self._tls, self._name = tls.context(), tls.name or api.host
-
-    def connect(self) -> None:
-        """Open the socket; the library would have the host for the name.
-
-        Raises:
-            OSError: as it.
-        """
-        plain = socket.create_connection((self.host, self.port), self.timeout)
-        self.sock = self._tls.wrap_socket(plain, server_hostname=self._name)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import ssl
+from itertools import count
+from pathlib import Path
+
 import pytest
 
 from coldstream.broker.management import Management, Partition
-from coldstream.errors import NotFoundError, PermissionDeniedError
+from coldstream.broker.tls import Tls
+from coldstream.errors import NotFoundError, PermissionDeniedError, UnavailableError
+from tests.support.certificate import certificate
+from tests.support.trickle import ANSWER, HANDSHAKE, HEADERS, Trickle
 
 
 @pytest.mark.parametrize(
@@ -100,3 +107,36 @@ def test_a_partition_is_what_an_exchange_of_a_super_stream_is_bound_to(
     found = Management.parse("http://tier:secret@127.0.0.1:1").super_streams()
 
     assert found == {("/", "orders-eu"): Partition("orders", "eu")}
+
+
+@pytest.mark.parametrize("begin", [ANSWER, HEADERS])
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_whole_answer_has_one_deadline_however_its_bytes_trickle(
+    begin: bytes, tls: bool, tmp_path: Path
+) -> None:
+    """Each byte was waited for anew: with one in two seconds the agent stood still for good."""
+    context, trust = None, None
+    if tls:
+        ours, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+        certificate(ours, key)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(ours, key)
+        trust = Tls(str(ours), "localhost")
+    ticks = count()
+    server = Trickle(begin, context)
+    api = Management("127.0.0.1", server.port, "u", "p", trust, clock=lambda: float(next(ticks)))
+    try:
+        with pytest.raises(UnavailableError, match="has not answered within 10 s"):
+            api.get("/api/whoami")
+    finally:
+        server.close()
+
+
+def test_a_handshake_has_the_deadline_of_the_answer() -> None:
+    server = Trickle(HANDSHAKE)
+    api = Management("127.0.0.1", server.port, "u", "p", Tls(), seconds=0.5)
+    try:
+        with pytest.raises(UnavailableError, match=r"has not answered within 0\.5 s"):
+            api.streams()
+    finally:
+        server.close()
