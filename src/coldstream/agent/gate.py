@@ -203,7 +203,8 @@ class Gate:
             with self._asking:
                 after = self._looked(stream, before, now)
         else:
-            after = replace(before, again_at=now + AGAIN_SECONDS)
+            trouble = self._listing.silence(self.clock()) or before.trouble
+            after = replace(before, again_at=now + AGAIN_SECONDS, trouble=trouble)
         with self._lock:
             self._proofs[stream] = after
         return after.again_at

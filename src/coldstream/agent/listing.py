@@ -1,7 +1,8 @@
 """Which streams a broker has, as its management API lists them: asked by whoever needs to know.
 
-The API may hang for as long as it likes: only who asks it waits, and all others go on with what is
-known. But the first answer is waited for, without which nothing goes on.
+The API may hang: only who asks it waits, and all others go on with what is known. The first answer
+is waited for, without which nothing goes on, but not for longer than it may take; from then on it
+is told that it does not come.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Listing:
     _supers: Mapping[tuple[str, str], Partition] = field(default_factory=dict)
     _listed_at: float = _NEVER
     _supers_at: float = _NEVER
+    _asked_at: float | None = None  # by whoever waits for its answer; None if nobody does
     _asking: Lock = field(default_factory=Lock)
 
     def learn(self, now: float, *, settled: bool) -> bool:
@@ -68,14 +70,34 @@ class Listing:
         every = _SELDOM_SECONDS if settled else _SOON_SECONDS
         if now - self._listed_at < every:
             return True
-        if not self._asking.acquire(blocking=self._listed_at == _NEVER and not settled):
+        if not self._asking.acquire(timeout=0.0 if settled else self._patience(now)):
             return settled
         try:
             if now - self._listed_at >= every:  # nobody else has meanwhile
+                self._asked_at = now
                 self._ask(now)
         finally:
+            self._asked_at = None
             self._asking.release()
         return True
+
+    def silence(self, now: float) -> str:
+        """That the answer does not come for which somebody waits; "" while it may well come.
+
+        Args:
+            now: monotonic seconds.
+        """
+        asked_at = self._asked_at
+        if asked_at is None or now - asked_at < _HANGS_SECONDS:
+            return ""
+        return "the management API does not say which streams there are: its answer does not come"
+
+    def _patience(self, now: float) -> float:
+        """How long the first answer is still waited for that somebody else has asked for."""
+        if self._listed_at != _NEVER:
+            return 0.0
+        asked_at = self._asked_at
+        return max(0.0, _HANGS_SECONDS - (0.0 if asked_at is None else now - asked_at))
 
     def fitting(self, stream: str) -> Iterator[StreamQueue]:
         """Queues to which a directory may belong; of ten thousand only a few are compared.

@@ -415,12 +415,41 @@ def test_a_management_api_that_hangs_keeps_only_the_one_waiting_who_asks_it(scen
         assert asked.wait(60)
         scene.delivers(log, 90)
         # Another thread, so that a gate that waits fails the test and does not hang it.
-        others = ThreadPoolExecutor(1).submit(scene.look, STREAM, "__newer_18", after=10)
+        others = ThreadPoolExecutor(1).submit(scene.look, STREAM, "__newer_18", after=6)
         assert others.result(60) == 100
         assert scene.gate.known("__newer_18").trouble == "", "its name is only being asked for"
     finally:
         answers.set()
         asker.join()
+
+
+def test_a_first_answer_that_does_not_come_is_waited_for_no_longer_than_it_may_take(
+    scene: Scene,
+) -> None:
+    """Every look waited for it, for ever, and nobody was told."""
+    scene.write(100)
+    scene.write(50, "__new_17")
+    asked, answers = threading.Event(), threading.Event()
+
+    def hangs() -> list[StreamQueue]:
+        asked.set()
+        assert answers.wait(120)
+        return [ORDERS]
+
+    scene.broker.streams = hangs  # type: ignore[method-assign]
+    asker = threading.Thread(target=scene.gate.refresh, args=("__new_17", scene.now))
+    asker.start()
+    try:
+        assert asked.wait(60)
+        # Another thread, so that a gate that waits fails the test and does not hang it.
+        ThreadPoolExecutor(1).submit(scene.look, after=20).result(60)
+        assert "its answer does not come" in scene.gate.known(STREAM).trouble
+    finally:
+        answers.set()
+        asker.join()
+    scene.delivers(StreamLog(scene.data_dir / STREAM), 60)
+    assert scene.look() == 70
+    assert scene.gate.known(STREAM).trouble == ""
 
 
 def test_a_management_api_that_fails_is_not_asked_again_at_once(scene: Scene) -> None:
