@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from coldstream.agent.asking import Asking
 from coldstream.agent.directory import Directories
 from coldstream.agent.follower import StreamFollower
-from coldstream.agent.host import ThisMachine
+from coldstream.agent.host import ThisMachine, Workers
 from coldstream.agent.nameless import Nameless
 from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
@@ -19,13 +20,13 @@ from coldstream.manifest.catalog import QueueName
 
 @dataclass(slots=True)
 class Steering:
-    """Decides for each directory; only the agent's own thread uses it.
+    """Decides for each directory; only the agent's own thread uses it, which never waits here.
 
     Args:
         settings: of streams whose rule says nothing else.
         selection: the rules.
         names: queue of each directory, as far as it is settled.
-        ask: has the name of a directory looked for, where somebody can.
+        ask: finds out what a directory's queue is called, where somebody can; for a worker.
         undecided: directories that wait for their names, as of the last look.
         left: directories that a rule leaves alone, as of the last look.
     """
@@ -36,6 +37,10 @@ class Steering:
     ask: Callable[[str], object]
     undecided: tuple[str, ...] = ()
     left: tuple[str, ...] = field(default=())
+    asking: Asking = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.asking = Asking(self.ask)
 
     def chosen(self, found: Directories) -> Directories:
         """What was found, without the streams that are not tiered, or not yet."""
@@ -43,12 +48,13 @@ class Steering:
         for stream in found.streams:
             rule = self.selection.rule_for(self.names.get(stream))
             if isinstance(rule, Undecided):
-                self.ask(stream)
                 undecided.append(stream)
-            elif rule.tier:
-                taken.append(stream)
-            else:
+            elif not rule.tier:
                 left.append(stream)
+            elif self.asking.about(stream):
+                undecided.append(stream)  # whoever follows it asks about it, too
+            else:
+                taken.append(stream)
         self.undecided, self.left = tuple(undecided), tuple(left)
         return replace(found, streams=tuple(taken))
 
@@ -77,10 +83,16 @@ class SteeredAgent(Agent):
 
     steering: Steering
     _nameless: Nameless = field(init=False)
+    _asker: Workers = field(init=False)
 
     def __post_init__(self) -> None:
         Agent.__post_init__(self)  # slots leave `super()` no class to begin from
         self._nameless = Nameless(self.committed)
+
+    def run(self) -> list[Progress]:
+        """As `Agent.run`."""
+        with self.host.workers(1, "name") as self._asker:
+            return Agent.run(self)
 
     def steer(self) -> None:
         """Let all go on as the steering says by now; for the agent's own thread."""
@@ -94,7 +106,11 @@ class SteeredAgent(Agent):
 
     def _discover(self, now: float) -> None:
         Agent._discover(self, now)
-        self._nameless.look(self.steering.undecided, self.settings, now)
+        undecided = self.steering.undecided
+        self._nameless.look(undecided, self.settings, now)
+        # One that a look still has is let go of at a later pass.
+        nobodys = [each for each in undecided if each not in self._followers]
+        self.steering.asking.begin(self._asker, nobodys, self._stop)
 
     def _undecided(self) -> list[Progress]:
         return list(self._nameless.rows.values())

@@ -11,6 +11,8 @@ from coldstream.agent.steering import Steering
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import QueueName
 
+from .machine import Machine, Workers
+
 TEST = StreamRule(vhost="test-.*", tier=False)
 AUDIT = StreamRule(name=r"audit\..*", flush=5)
 
@@ -82,17 +84,27 @@ class TestSteering:
     def chosen(self, steering: Steering) -> tuple[str, ...]:
         return steering.chosen(Directories(("__a_1", "__b_1"), ("bare",), ("odd!",))).streams
 
-    def test_a_stream_is_taken_only_once_its_name_is_settled_and_the_name_is_asked_for(
-        self,
-    ) -> None:
+    def test_a_stream_is_taken_only_once_its_name_is_settled(self) -> None:
         steering = self.steering(AUDIT, TEST)
 
         assert self.chosen(steering) == ("__b_1",)
-        assert (steering.undecided, self.asked) == (("__a_1",), ["__a_1"])
+        assert (steering.undecided, self.asked) == (("__a_1",), [])
 
         self.names["__a_1"] = QueueName("", "/", "a")
         assert self.chosen(steering) == ("__a_1", "__b_1")
         assert steering.undecided == ()
+
+    def test_a_stream_is_taken_only_once_nobody_asks_about_it_any_more(self) -> None:
+        """Two who ask about one stream at a time may keep what was proved first."""
+        steering, machine = self.steering(AUDIT, TEST), Machine()
+        self.chosen(steering)
+        steering.asking.begin(Workers(machine, "name"), steering.undecided, machine.flag())
+        self.names["__a_1"] = QueueName("", "/", "a")
+
+        assert self.chosen(steering) == ("__b_1",)
+        machine.work()
+        assert self.asked == ["__a_1"]
+        assert self.chosen(steering) == ("__a_1", "__b_1")
 
     def test_a_stream_that_a_rule_leaves_alone_is_not_seen(self) -> None:
         steering = self.steering(StreamRule(name=r"audit\.b", tier=False))

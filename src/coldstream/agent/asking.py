@@ -1,0 +1,50 @@
+"""What directories' queues are called, asked for by a worker: the agent's own thread waits for no
+broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from coldstream.agent.host import Flag, Workers
+
+
+@dataclass(slots=True)
+class Asking:
+    """Asks about some directories, one after the other; then it may be told of the next ones.
+
+    Args:
+        ask: finds out what the queue of a directory is called.
+    """
+
+    ask: Callable[[str], object]
+    _left: set[str] = field(default_factory=set)  # changed by a worker, one entry at a time
+
+    def about(self, stream: str) -> bool:
+        """Whether a directory is a worker's: it is being asked about, or will be."""
+        return stream in self._left
+
+    def begin(self, worker: Workers, streams: Collection[str], stop: Flag) -> None:
+        """Have directories asked about, unless some still are; for the agent's own thread.
+
+        Args:
+            worker: one thread, which does nothing else.
+            streams: the directories; nobody else asks about them meanwhile.
+            stop: set once no more are to be asked about.
+        """
+        if self._left or not streams:
+            return
+        self._left.update(streams)
+        try:
+            worker.submit(self._ask_all, tuple(streams), stop)
+        except Exception:  # no thread, for one: it is tried again
+            self._left.clear()
+
+    def _ask_all(self, streams: Collection[str], stop: Flag) -> None:
+        for each in streams:
+            if not stop.is_set():
+                with suppress(Exception):  # one that cannot be asked about keeps none behind it
+                    self.ask(each)
+            self._left.discard(each)
