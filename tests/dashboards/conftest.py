@@ -36,9 +36,10 @@ def exported(*, writer: bool) -> AgentMetrics:
     bad.error, bad.standstill = UnavailableError("x"), Standstill(180.0, 3, "why")
     bad.holes = [(1, 4)]
     bad.marks = Watermarks(Mark(70), Mark(60), Mark(50), Mark(40), Mark(40), writer, 7.5, 99, 12.0)
+    bad.marks.read = True
     bad.marks.unproved_seconds = 400.0
     good = Progress(CLICKS)
-    good.marks = Watermarks(writer=not writer)
+    good.marks = Watermarks(writer=not writer, read=True)
     metrics.reported([bad, good, Progress(UNNAMED)])
     return metrics
 

@@ -202,7 +202,7 @@ class StreamFollower:
                 now_ms,
                 cut=self.course.position,
                 flying=self.course.flying,
-                published=self.course.next_offset,
+                published=self.course.next_offset if self.course.read else None,
                 epoch=self.course.epoch,
             )
             if words is not None:

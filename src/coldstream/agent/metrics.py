@@ -115,7 +115,8 @@ class AgentMetrics(Collector):
             name = self._names.get(row.stream, QueueName())
             labels = [row.stream, name.vhost, name.queue]
             for family, value in zip([*gauges, *counters], _values(row), strict=True):
-                family.add_metric(labels, value)
+                if value is not None:
+                    family.add_metric(labels, value)
             if row.marks.headroom_seconds is not None:
                 headroom.add_metric(labels, row.marks.headroom_seconds)
         yield from gauges
@@ -123,13 +124,15 @@ class AgentMetrics(Collector):
         yield from counters
 
 
-def _values(row: Progress) -> Iterator[float]:
-    """What is exported of a stream, in the order of the families."""
+def _values(row: Progress) -> Iterator[float | None]:
+    """What is exported of a stream, in the order of the families; None for what is unknown."""
     marks = row.marks
-    yield from (mark.offset for _, mark in marks.marks())
+    committed, *behind = (mark.offset for _, mark in marks.marks())
+    yield committed
+    yield from (each if marks.read else None for each in behind)
     yield marks.writer
-    yield marks.lag_seconds
-    yield marks.lag_bytes
+    yield marks.lag_seconds if marks.read else None
+    yield marks.lag_bytes if marks.read else None
     yield marks.unproved_seconds
     yield row.error is not None
     yield row.standstill.seconds if row.standstill else 0

@@ -141,6 +141,7 @@ class Course:
         moved_at: last time that an upload ended or the manifest moved.
         reclaimed_at: when its claim was last found missing.
         turn: whose work it is.
+        read: whether the manifest was read; before, nobody knows where it ends.
     """
 
     state: State = field(default_factory=Waiting)
@@ -159,6 +160,7 @@ class Course:
     moved_at: float = 0.0
     reclaimed_at: float = NEVER
     turn: Turn = field(default_factory=Turn)
+    read: bool = False
 
     @property
     def vanished(self) -> bool:

@@ -113,7 +113,8 @@ def _turn_read(course: Course, seen: Seen, there: TurnRead) -> Next:
     by, idle = _is_by(course, seen), seen.oldest_at is None
     moved = (there.next_offset, there.epoch) != (course.next_offset, course.epoch)
     turn = division.looked(course.turn, seen.now, seen.settings, moved=moved or idle or not by)
-    course = replace(course, next_offset=there.next_offset, epoch=there.epoch, turn=turn)
+    end, epoch = there.next_offset, there.epoch
+    course = replace(course, next_offset=end, epoch=epoch, turn=turn, read=True)
     if not by:
         return _work(course, seen)
     if moved or idle:
@@ -216,6 +217,7 @@ def _claimed(course: Course, seen: Seen, opened: Opened) -> Next:
         pending_from=pending_from,
         moved_at=seen.now,
         watched_at=seen.now,
+        read=True,
     )
     course, effects = _cut(course, seen)
     return course, (Restart(end), *effects)

@@ -60,9 +60,11 @@ class Watermarks:
             grows on as it does; None if nothing is behind, or no retention is known.
         super_stream: of which it is a partition; "" if of none, or nobody knows.
         unproved_seconds: for how long the oldest of the local log has waited that the broker does
-            not prove to be committed, and that is not published either.
+            not prove to be committed, and that is not published either, as far as is known.
         local_end: where the messages of the local log end, if that is above what is proved and
             published; else 0.
+        read: whether the manifest was read since the agent began. Before, all that depends on what
+            is published is unknown: the marks from `cut` on, lag and headroom.
     """
 
     committed: Mark = Mark()
@@ -77,6 +79,7 @@ class Watermarks:
     super_stream: str = ""
     unproved_seconds: float = 0.0
     local_end: int = 0
+    read: bool = False
 
     def marks(self) -> Iterator[tuple[str, Mark]]:
         """Names and marks, in the order in which data passes them."""
@@ -184,7 +187,7 @@ class WatermarkWatch:
         *,
         cut: int,
         flying: Collection[int],
-        published: int,
+        published: int | None,
         epoch: int,
     ) -> str | None:
         """Bring them up to date; what a person should know of them, if anything.
@@ -194,7 +197,7 @@ class WatermarkWatch:
             now_ms: the wall clock, ms since the Unix epoch.
             cut: all below is cut.
             flying: first offsets of the slices that are being uploaded.
-            published: next offset of the manifest, as last seen.
+            published: next offset of the manifest, as last seen; None before it was read.
             epoch: of the manifest, likewise.
 
         Raises:
@@ -202,6 +205,10 @@ class WatermarkWatch:
         """
         marks, known = self.marks, self.committed.known(self.log.stream)
         marks.writer, marks.super_stream = known.writer, known.super_stream
+        marks.read = published is not None
+        if published is None:
+            self._look_blindly(known, now, now_ms)
+            return None
         marks.cut = marks.cut.moved(max(cut, published), now_ms)
         marks.uploaded = marks.uploaded.moved(max(published, min([cut, *flying])), now_ms)
         marks.verified = marks.verified.moved(published, now_ms)
@@ -218,6 +225,14 @@ class WatermarkWatch:
         if self._older is None and published:
             self._older = end, self._waited(published, now_ms)
         return self._lag(now, published)
+
+    def _look_blindly(self, known: Known, now: float, now_ms: int) -> None:
+        """See what is there, of which nobody here knows yet what is published."""
+        end = self._end(known.local)
+        if end:
+            self.marks.committed = self.marks.committed.moved(end, now_ms)
+            self._sightings.see(end, now)
+        self._look_above(known, now, 0)
 
     def _look_above(self, known: Known, now: float, published: int) -> None:
         """See since when the local log has messages that nobody proves to be committed.

@@ -10,6 +10,8 @@ import pytest
 
 from coldstream.agent.committed import AllCommitted, Known
 from coldstream.agent.run import Agent
+from coldstream.agent.settings import AgentSettings
+from coldstream.agent.telling import heartbeat_of
 from coldstream.manifest.catalog import CatalogItem
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
@@ -24,9 +26,10 @@ class Role(AllCommitted):
 
     def __init__(self, *, writer: bool) -> None:
         self.writer = writer
+        self.max_bytes: int | None = None
 
     def known(self, stream: str) -> Known:
-        return Known(writer=self.writer)
+        return Known(writer=self.writer, max_bytes=self.max_bytes)
 
 
 class Pair:
@@ -91,6 +94,22 @@ def test_an_agent_whose_node_has_not_the_writer_claims_and_uploads_nothing(pair:
     assert not pair.progress("other").marks.writer
     assert pair.progress("other").marks.published.offset == 100
     assert pair.progress("other").error is None
+
+
+def test_one_that_stands_by_tells_no_lag_and_no_race_before_it_has_read_the_manifest(
+    pair: Pair,
+) -> None:
+    """After a restart all that was published counted as lost next, and raised an alarm."""
+    pair.run("writer", 60)
+    pair.other.max_bytes = 1
+
+    for seconds, read in ((5, False), (60, True)):
+        pair.run("other", seconds)
+        row = pair.progress("other")
+        assert row.marks.read is read
+        assert (row.marks.headroom_seconds, row.marks.lag_bytes) == (None, 0)
+        assert row.notices == []
+        assert heartbeat_of([row], AgentSettings(), now_ms=0, pages=0).racing == 0
 
 
 def test_where_the_writers_agent_does_nothing_another_one_does_within_the_stated_time(

@@ -83,6 +83,7 @@ def test_every_stream_has_its_watermarks_and_its_name(metrics: AgentMetrics, por
     row = Progress(STREAM, next_offset=40, cut_offset=60, fragments=2, bytes=900)
     row.error, row.standstill, row.holes = UnavailableError("x"), standing, [(1, 4)]
     row.marks = Watermarks(Mark(70), Mark(60), Mark(50), Mark(40), Mark(40), False, 7.5, 99, 12.0)
+    row.marks.read = True
     row.marks.unproved_seconds = 400.0
     metrics.reported([row, Progress("__b_2")])
 
@@ -109,6 +110,9 @@ def test_every_stream_has_its_watermarks_and_its_name(metrics: AgentMetrics, por
         "stream_holes_total": 1,
     }.items():
         assert found[f"coldstream_{name}"][0] == (labels, value)
+    unread = {"cut_offset", "uploaded_offset", "verified_offset", "published_offset"}
+    for name in (*unread, "lag_seconds", "lag_bytes", "headroom_seconds"):
+        assert len(found[f"coldstream_stream_{name}"]) == 1, "unknown is not 0"
     assert found["coldstream_agent_streams"] == [({}, 2)]
     assert found["coldstream_agent_held_lacking_files"] == [({}, 4)]
     assert found["coldstream_agent_held_dropped_segments_total"] == [({}, 1)]
