@@ -12,6 +12,7 @@ from coldstream.manifest.queue_name import QueueName
 from coldstream.plans.truncate import Truncation
 
 _MAX_NOTICES = 200
+_UNSEEN = "what came after its last look at the files is not known"
 
 
 class Notices(list[str]):
@@ -64,7 +65,8 @@ class Gone:
 
     Attributes:
         at_ms: when that was seen, ms since the Unix epoch.
-        end: one past the last offset that its files had; None if nothing was held of them.
+        end: one past the last offset that was seen in its files, which may have had more at the
+            end; None if nothing was held of them.
         proved: one past the last offset of them that was known to be committed; None likewise.
     """
 
@@ -115,11 +117,11 @@ def of_gone(progress: Progress) -> str:
     elif gone.end > durable:
         lost = max(0, (gone.proved or 0) - durable)
         words += (
-            f", its files had {gone.end - durable} offsets more that were not uploaded:"
-            f" {lost} of them were known to be committed"
+            f"; {gone.end - durable} offsets more were seen in its files and not uploaded,"
+            f" {lost} of them known to be committed; {_UNSEEN}"
         )
     else:
-        words += ", which is all that its files had"
+        words += f", as much as this agent had seen of it; {_UNSEEN}"
     return f"{words} (stream {progress.stream}, offset {durable})"
 
 

@@ -88,7 +88,7 @@ def test_a_stream_that_is_deleted_while_s3_is_down_is_uploaded_when_it_is_back(s
     assert site.remote_chunks(STREAM) == local
     assert rows[0].gone is not None
     assert rows[0].error is None
-    assert "which is all that its files had" in rows[0].notices[-1]
+    assert "as much as this agent had seen of it" in rows[0].notices[-1]
 
 
 def test_of_a_deleted_stream_nothing_is_uploaded_that_was_not_proved(site: Site) -> None:
@@ -100,7 +100,34 @@ def test_of_a_deleted_stream_nothing_is_uploaded_that_was_not_proved(site: Site)
     assert site.catalog.items[STREAM].next_offset == 20
     assert rows[0].gone is not None
     assert (rows[0].gone.end, rows[0].gone.proved) == (30, 20)
-    assert "10 offsets more that were not uploaded: 0 of them" in rows[0].notices[-1]
+    words = (
+        "10 offsets more were seen in its files and not uploaded, 0 of them known to be committed"
+    )
+    assert words in rows[0].notices[-1]
+
+
+def test_of_a_deleted_stream_no_total_is_told_for_nobody_saw_what_came_last(site: Site) -> None:
+    """Segments that came and went between two looks were denied: "all that its files had"."""
+    directory, later = site.data_dir / STREAM, site.data_dir.parent / "later"
+    write_stream(directory, messages=60, chunk_messages=10, segment_bytes=600)
+    later.mkdir()
+    begin = next(each for each in StreamLog(directory).segments() if each >= 30)
+    above = [each for each in sorted(directory.iterdir()) if int(each.stem) >= begin]
+    for each in above:
+        each.rename(later / each.name)
+    run = deleted(site, 20)
+
+    def comes_and_goes() -> None:
+        for each in above:
+            (later / each.name).rename(each)
+        shutil.rmtree(directory)
+
+    run.happens = {20: comes_and_goes}
+
+    (row,) = run.go()
+
+    assert f"up to offset {begin}, as much as this agent had seen of it" in row.notices[-1]
+    assert "what came after its last look at the files is not known" in row.notices[-1]
 
 
 @pytest.mark.parametrize("order", ["newest first", "oldest first", "indexes first"])
@@ -206,7 +233,7 @@ def test_where_the_rules_say_so_a_deleted_streams_tail_is_not_uploaded_and_told(
 
     assert site.catalog.items[STREAM].next_offset == 20, "one fragment was full"
     assert rows[0].gone is not None
-    assert "10 offsets more that were not uploaded" in rows[0].notices[-1]
+    assert "10 offsets more were seen in its files and not uploaded" in rows[0].notices[-1]
     assert rows[0].error is None
 
 
@@ -375,7 +402,7 @@ def test_behind_a_gap_amid_what_is_held_of_a_deleted_stream_the_rest_is_uploaded
     assert row.error is None
     assert row.holes == [(50, 210)]
     assert tree(site) == [(0, 50, "FRAGMENT"), (50, 210, "HOLE"), (210, 220, "FRAGMENT")]
-    assert "which is all that its files had" in row.notices[-1]
+    assert "as much as this agent had seen of it" in row.notices[-1]
 
 
 @pytest.mark.parametrize("again", ["never", "empty", "written"])
@@ -406,7 +433,7 @@ def test_a_deleted_stream_with_a_gap_waits_for_no_member_that_is_gone_as_well(
     assert row.holes == [(50, 210)]
     assert site.catalog.items[STREAM].next_offset == 220
     assert run.machine.now > 69 + 300, "at first the broker may boot"
-    assert "which is all that its files had" in row.notices[-1]
+    assert "as much as this agent had seen of it" in row.notices[-1]
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EIO, errno.ENOENT])

@@ -156,7 +156,7 @@ def test_a_directory_that_is_gone_is_followed_until_its_uploads_have_ended(site:
 
     assert run.agent._followers == {}
     assert run.agent._work.room == 22
-    assert "which is all that its files had" in rows[0].notices[-1]
+    assert "as much as this agent had seen of it" in rows[0].notices[-1]
 
 
 def test_a_directory_that_comes_back_is_followed_again(site: Site) -> None:
