@@ -18,9 +18,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from coldstream.agent.log import StreamLog
+from coldstream.agent.log import LoneSegmentError, StreamLog
 from coldstream.errors import (
     ColdstreamError,
     ConflictError,
@@ -60,6 +61,39 @@ class ClosedDirectoryError(PermissionDeniedError):
         "run it as a user of the group that the broker's files have, which is rabbitmq in the"
         " packages; `coldstream doctor` says which directory denies"
     )
+
+
+#: A deletion goes on for seconds, and takes files in any order; what is left behind is damage.
+_REMOVAL_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class LoneSegments:
+    """Says of one stream whether a segment without its index is damage yet."""
+
+    _key: str | None = None  # of the segment that was seen last
+    _since: float = 0.0
+
+    def judged(self, error: ColdstreamError, now: float, *, anew: bool) -> ColdstreamError:
+        """The error, or one that may pass by itself.
+
+        Args:
+            error: of a look.
+            now: monotonic seconds.
+            anew: whether the stream went on at the look before.
+        """
+        if not isinstance(error, LoneSegmentError):
+            return error
+        if anew or error.key != self._key:
+            self._key, self._since = error.key, now
+        if now - self._since >= _REMOVAL_SECONDS:
+            return error
+        return UnavailableError(
+            "a segment without its index, as while a directory is removed; it is looked at again",
+            stream=error.stream,
+            offset=error.offset,
+            key=error.key,
+        )
 
 
 def unreadable(data_dir: Path, exc: OSError) -> ColdstreamError:

@@ -15,7 +15,7 @@ from coldstream.agent import between, division, due
 from coldstream.agent import step as steps
 from coldstream.agent.committed import CommittedOffsets
 from coldstream.agent.effects import Begun, Effect, Event, Failed, Hold, Seen
-from coldstream.agent.faults import DamagedFileError, DeletedStreamError, explained
+from coldstream.agent.faults import DamagedFileError, DeletedStreamError, LoneSegments, explained
 from coldstream.agent.held import Held
 from coldstream.agent.lanes import Lanes
 from coldstream.agent.log import StreamLog
@@ -95,6 +95,7 @@ class StreamFollower:
     _performer: Performer = field(init=False)
     _standing: StandstillWatch = field(init=False)
     _watermarks: WatermarkWatch = field(init=False)
+    _lone: LoneSegments = field(default_factory=LoneSegments)
     _ask_at: float = 0.0  # when it is worth asking again what is committed
 
     def __post_init__(self) -> None:
@@ -245,6 +246,8 @@ class StreamFollower:
     def _failure(self, exc: Exception, now: float) -> Failed:
         error = translated(exc, self.log)
         error.located(stream=self.log.stream)
+        if not self.settings.once:
+            error = self._lone.judged(error, now, anew=self.course.error is None)
         where = place(self.settings, self.context.prefix)
         seconds = self.settings.rescan_seconds
         again_at = now + seconds if not self.lanes else self.lanes.again_at(now, seconds)

@@ -36,6 +36,10 @@ _FEW_RECORDS = 64
 MAX_INDEX_SIZE = INDEX_HEADER_SIZE + 4_000_000 * INDEX_DTYPE.itemsize
 
 
+class LoneSegmentError(CorruptDataError):
+    """A segment has no index: damage, or a directory that is being removed just now."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamLog:
     """One stream directory.
@@ -78,7 +82,7 @@ class StreamLog:
         the oldest; so above what is uploaded a lone segment is damage, and never nothing.
 
         Raises:
-            CorruptDataError: names the first segment without an index.
+            LoneSegmentError: names the first segment without an index.
         """
         names = set(self.files.names(self.directory))
         for name in sorted(names):
@@ -91,7 +95,7 @@ class StreamLog:
             except (CorruptDataError, InvalidInputError):
                 continue  # a foreign file
             if first >= since:
-                raise CorruptDataError(
+                raise LoneSegmentError(
                     "a segment without its index; what it holds cannot be known",
                     stream=self.stream,
                     offset=first,
