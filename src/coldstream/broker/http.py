@@ -18,13 +18,15 @@ class Deadline:
     Args:
         at: seconds of the clock.
         clock: monotonic seconds.
+        silence: seconds for which nothing may come.
     """
 
     at: float
     clock: Callable[[], float]
+    silence: float
 
     def left(self) -> float:
-        """Seconds that are left, for the next call of a socket.
+        """Seconds for the next call of a socket.
 
         Raises:
             TimeoutError: none.
@@ -32,7 +34,7 @@ class Deadline:
         left = self.at - self.clock()
         if left <= 0:
             raise TimeoutError
-        return left
+        return min(left, self.silence)
 
 
 class TimedConnection(HTTPConnection):

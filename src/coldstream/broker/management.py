@@ -33,6 +33,8 @@ _EXCHANGES = "/api/exchanges?columns=name,vhost,arguments"
 _DEFINITIONS = "?columns=vhost,name,definition"
 #: An answer of a hundred thousand queues with long names has fewer bytes.
 _MAX_BYTES = 256 * 2**20
+#: A whole answer may take so many times as long as its beginning.
+_WHOLE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,8 @@ class Management:
             enter.
         password: of the user.
         tls: how to trust it; None for http.
-        seconds: for an answer, from the connection to its last byte.
+        seconds: that may pass until something comes. A whole answer may take three times as long:
+            that of a broker with ten thousand queues has megabytes.
         clock: monotonic seconds.
     """
 
@@ -245,7 +248,8 @@ class Management:
         return f"the management API at {self.host}:{self.port}"
 
     def _connection(self) -> TimedConnection:
-        deadline = Deadline(self.clock() + self.seconds, self.clock)
+        end = self.clock() + _WHOLE * self.seconds
+        deadline = Deadline(end, self.clock, self.seconds)
         tls, name = (None, "") if self.tls is None else (self.tls.context(), self.tls.name)
         return TimedConnection(self.host, self.port, deadline, tls, name or self.host)
 
@@ -264,7 +268,8 @@ class Management:
                     body = response.read(_MAX_BYTES + 1)
         except TimeoutError as exc:
             raise UnavailableError(
-                f"{self._where} has not answered within {self.seconds:g} s"
+                f"{self._where} has not answered within {_WHOLE * self.seconds:g} s,"
+                f" or has been silent for {self.seconds:g} s"
             ) from exc
         except (OSError, HTTPException) as exc:
             why = refused(exc) if isinstance(exc, OSError) else f"does not answer: {exc}"

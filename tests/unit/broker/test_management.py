@@ -126,7 +126,7 @@ def test_a_whole_answer_has_one_deadline_however_its_bytes_trickle(
     server = Trickle(begin, context)
     api = Management("127.0.0.1", server.port, "u", "p", trust, clock=lambda: float(next(ticks)))
     try:
-        with pytest.raises(UnavailableError, match="has not answered within 10 s"):
+        with pytest.raises(UnavailableError, match="has not answered within 30 s"):
             api.get("/api/whoami")
     finally:
         server.close()
@@ -136,7 +136,7 @@ def test_a_handshake_has_the_deadline_of_the_answer() -> None:
     server = Trickle(HANDSHAKE)
     api = Management("127.0.0.1", server.port, "u", "p", Tls(), seconds=0.5)
     try:
-        with pytest.raises(UnavailableError, match=r"has not answered within 0\.5 s"):
+        with pytest.raises(UnavailableError, match=r"has not answered within 1\.5 s"):
             api.streams()
     finally:
         server.close()
