@@ -273,7 +273,7 @@ class Gate:
             return failed(proof, f"a file cannot be read: {exc.strerror or exc}", now)
 
     def _proved(self, log: StreamLog, proof: Proof, seen: tuple[int, object], now: float) -> Proof:
-        trouble = ""
+        trouble, generation = "", self.broker.generation()
         candidates: list[Candidate] = []
         for queue in self._possible(log.stream, proof):
             try:
@@ -295,7 +295,8 @@ class Gate:
         if any(each.limit for each in candidates):
             found = self._owner(log, proof, candidates)
             if found.proof.limit and (proof.queue is None or not found.unsettled):
-                return self._counted(log, proof, seen, now, found)
+                made = self._counted(log, proof, seen, now, found)
+                return replace(made, generation=generation)
             trouble = found.doubt
         return failed(proof, trouble or self._listing.trouble or _UNTOLD, now)
 
@@ -327,7 +328,6 @@ class Gate:
             seen=seen,
             whole=limit >= self._end(log),
             header=found.proof.header,
-            generation=self.broker.generation(),
             failures=stuck,
             again_at=now + wait,
             writer=writer,
