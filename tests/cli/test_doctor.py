@@ -73,6 +73,7 @@ def test_json_has_every_finding_and_a_failure_is_exit_code_1(run: Run, tmp_path:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
+        (("--committed", ""), "--committed is missing"),
         (("--committed", "broker"), "--stream-uri"),
         (("--committed", "broker", "--stream-uri", "rabbitmq-stream://h"), "--management-uri"),
         (("--committed", "broker", "--stream-uri", "amqp://u:s3cret@h", "--management-uri",

@@ -87,7 +87,7 @@ def test_names_of_nothing_fail_each_for_itself_and_nothing_is_written(
     assert {about for about, row in rows.items() if row["level"] == "FAILED"} == {
         "bucket", "claim function", "commit queue",
     }  # fmt: skip
-    assert "there is no bucket" in rows["bucket"]["message"]
+    assert "there is no bucket '" in rows["bucket"]["message"]
     assert "ClaimFunctionName" in rows["claim function"]["try"]
     assert rows["probe"]["level"] == "warning", "none was made"
     assert rows["table"]["level"] == rows["heartbeat"]["level"] == "ok"

@@ -104,3 +104,12 @@ def test_it_serves_over_tls_takes_its_users_again_and_ends_when_it_is_told(
     )  # fmt: skip
     assert kept.query(stream, "consumer") == 41, "it was sent right before the signal"
     leaving.socket.close()
+
+
+def test_a_gateway_of_a_bucket_that_is_not_there_does_not_begin(site: Site, tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text("app:word:.*\n")
+    done = site.run("gateway", "run", "--port", "0", "--users", users, "--bucket", "no-such-bucket")
+
+    assert done.returncode == 78
+    assert "there is no bucket 'no-such-bucket'" in done.stderr.decode()

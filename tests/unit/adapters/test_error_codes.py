@@ -18,7 +18,7 @@ from botocore.exceptions import (
 from moto import mock_aws
 from obstore import exceptions as obstore_errors
 
-from coldstream.adapters import dynamodb_errors, s3, s3_boto, stepfunctions
+from coldstream.adapters import dynamodb_errors, s3, s3_boto, s3_errors, stepfunctions
 from coldstream.adapters.claim_function import LambdaClaimFunction
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3_boto import BotoObjectStore
@@ -264,3 +264,10 @@ def test_a_request_that_is_too_large_is_not_sent() -> None:
 
     with pytest.raises(InvalidInputError):
         LambdaClaimFunction(client=client, name="claim").invoke(b"x" * (MAX_MESSAGE + 1))
+
+
+def test_a_bucket_that_an_answer_does_not_name_is_named_as_it_was_asked_for() -> None:
+    missing = ClientError({"Error": {"Code": "NoSuchBucket"}}, "ListObjectsV2")
+    assert "no bucket 'mine'" in str(s3_errors.translated(missing, "p/", "mine"))
+    named: Any = {"Error": {"Code": "NoSuchBucket", "BucketName": "theirs"}}
+    assert "'theirs'" in str(s3_errors.translated(ClientError(named, "List"), "p/", "mine"))
