@@ -40,7 +40,8 @@ def exported(*, writer: bool) -> AgentMetrics:
     bad.marks.unproved_seconds = 400.0
     good = Progress(CLICKS)
     good.marks = Watermarks(writer=not writer, read=True)
-    metrics.reported([bad, good, Progress(UNNAMED)])
+    unnamed = Progress(UNNAMED, marks=Watermarks(read=True))
+    metrics.reported([bad, good, unnamed])
     return metrics
 
 
