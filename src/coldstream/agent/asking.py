@@ -13,7 +13,7 @@ from coldstream.agent.host import Flag, Workers
 
 @dataclass(slots=True)
 class Asking:
-    """Asks about some directories, one after the other; then it may be told of the next ones.
+    """Asks about directories, one after the other.
 
     Args:
         ask: finds out what the queue of a directory is called.
@@ -27,20 +27,21 @@ class Asking:
         return stream in self._left
 
     def begin(self, worker: Workers, streams: Collection[str], stop: Flag) -> None:
-        """Have directories asked about, unless some still are; for the agent's own thread.
+        """Have directories asked about that are not yet; for the agent's own thread.
 
         Args:
             worker: one thread, which does nothing else.
             streams: the directories; nobody else asks about them meanwhile.
             stop: set once no more are to be asked about.
         """
-        if self._left or not streams:
+        new = tuple(each for each in streams if each not in self._left)
+        if not new:
             return
-        self._left.update(streams)
+        self._left.update(new)
         try:
-            worker.submit(self._ask_all, tuple(streams), stop)
+            worker.submit(self._ask_all, new, stop)
         except Exception:  # no thread, for one: it is tried again
-            self._left.clear()
+            self._left.difference_update(new)
 
     def _ask_all(self, streams: Collection[str], stop: Flag) -> None:
         for each in streams:

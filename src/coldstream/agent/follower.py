@@ -203,11 +203,21 @@ class StreamFollower:
                 now_ms,
                 cut=self.course.position,
                 flying=self.course.flying,
-                published=self.course.next_offset if self.course.read else None,
+                published=self.course.next_offset if self._knows_the_end(now) else None,
                 epoch=self.course.epoch,
             )
             if words is not None:
                 self.progress.notices.append(words)
+
+    def _knows_the_end(self, now: float) -> bool:
+        """Whether the manifest was read; or should have been long ago, so that nothing is in it.
+
+        A stand-by reads it when the writer's agent should have uploaded. Who never gets to it must
+        not seem to have no lag.
+        """
+        settings = self.settings
+        soon = 2 * (settings.flush_ms / 1000 + settings.takeover_seconds)
+        return self.course.read or now - self.started > max(settings.standstill_seconds, soon)
 
     def _tell_standstill(self, now: float) -> None:
         """Say of a stream that waits and makes no progress that it does, every few minutes."""

@@ -28,7 +28,7 @@ from coldstream.agent.directory import scan
 from coldstream.agent.files import DISK, LogFiles
 from coldstream.agent.listing import Listing, Names
 from coldstream.agent.log import StreamLog
-from coldstream.agent.namesakes import Candidate, Neighbours, Owner, owner
+from coldstream.agent.namesakes import Candidate, Neighbours, belongs, doubt
 from coldstream.agent.own_broker import Broker
 from coldstream.agent.proof import (
     AGAIN_MOST,
@@ -104,7 +104,7 @@ class Gate:
     _asking: Lock = field(default_factory=Lock)  # of the broker, which one thread has at a time
 
     def __post_init__(self) -> None:
-        self._listing = Listing(self.broker)
+        self._listing = Listing(self.broker, self.clock)
         self._alike = Neighbours(self.data_dir).of if self.alike is None else self.alike
 
     def limit(self, stream: str) -> int:
@@ -190,10 +190,14 @@ class Gate:
             for each in streams:
                 self.refresh(each, self.clock())
             # Of one without a message nothing is to be proved, and nothing is the matter with it.
-            left = [each for each in streams if not self.limit(each) and self.known(each).trouble]
+            left = [each for each in streams if self._waits(each)]
             if not left or self.clock() > end:
                 return
             self.pause(_PASS_SECONDS)
+
+    def _waits(self, stream: str) -> bool:
+        known = self.known(stream)
+        return bool(known.doubt) or (bool(known.trouble) and not self.limit(stream))
 
     def refresh(self, stream: str, now: float) -> float:
         """As `CommittedOffsets` says; threads may call it, each for another stream."""
@@ -274,7 +278,7 @@ class Gate:
 
     def _proved(self, log: StreamLog, proof: Proof, seen: tuple[int, object], now: float) -> Proof:
         trouble, generation = "", self.broker.generation()
-        candidates: list[Candidate] = []
+        left: list[Candidate] = []  # whose directory it may be
         for queue in self._possible(log.stream, proof):
             try:
                 header = self.broker.last_header(queue.vhost, queue.queue)
@@ -283,56 +287,68 @@ class Gate:
             except (NotFoundError, NoMemberError, PermissionDeniedError) as exc:
                 # Deleted just now, or a namesake that is none, or is not here or not for this user.
                 trouble = exc.reason if queue == proof.queue else trouble or exc.reason
+                left.append(Candidate(queue))
                 continue
             trouble, self._silences = _UNPROVED, 0
             try:
                 limit = proved(log, header)
             except CorruptDataError:
-                limit = None  # a torn tail, or a file that is rewritten just now
-                header = None  # it may have the chunk
-            if limit is not None or header is None:
-                candidates.append(Candidate(queue, header or b"", limit or 0))
-        if any(each.limit for each in candidates):
-            found = self._owner(log, proof, candidates)
-            if found.proof.limit and (proof.queue is None or not found.unsettled):
-                made = self._counted(log, proof, seen, now, found)
+                limit = header = None  # a torn tail, or a file that is rewritten just now
+            if limit is None and header is not None:
+                continue  # its directory has that chunk
+            candidate = Candidate(queue, header or b"", limit or 0)
+            its = self._belongs(log, proof, candidate) if candidate.limit else None
+            if its:
+                made = self._counted(log, proof, seen, now, candidate)
                 return replace(made, generation=generation)
-            trouble = found.doubt
+            if its is None:
+                left.append(candidate)
+        mine = next((each for each in left if each.limit and each.queue == proof.queue), None)
+        unsure = any(each.limit for each in left)
+        least = mine or min(left, key=lambda each: each.limit, default=None)
+        if least is not None and least.limit and (mine or proof.queue is None):
+            why = "" if mine else doubt(left)
+            made = self._counted(log, proof, seen, now, least, why)
+            return replace(made, generation=generation)
+        trouble = doubt(left) if unsure else trouble
         return failed(proof, trouble or self._listing.trouble or _UNTOLD, now)
 
-    def _owner(self, log: StreamLog, proof: Proof, candidates: Sequence[Candidate]) -> Owner:
-        mine = next((each for each in candidates if each.limit and each.queue == proof.queue), None)
-        if mine is not None and not proof.failures:
-            return Owner(mine)
-        if self._is_given(log.stream):
-            return Owner(candidates[0])
+    def _belongs(self, log: StreamLog, proof: Proof, candidate: Candidate) -> bool | None:
+        """As `namesakes.belongs`; nobody asks it of a queue that is settled, or was given."""
+        if (candidate.queue == proof.queue and not proof.failures) or self._is_given(log.stream):
+            return True
         others = [StreamLog(self.data_dir / each, self.files) for each in self._alike(log.stream)]
         with self._lock:
             known = {each.stream: self._proofs.get(each.stream, Proof()) for each in others}
         settled = {name: each.queue for name, each in known.items() if each.queue is not None}
-        found = owner(log, candidates, others, settled, self.broker)
-        return found if mine is None or not found.unsettled else Owner(mine)
+        settled |= {name: self._given(name) for name in known if self._is_given(name)}
+        return belongs(log, candidate, others, settled, self.broker)
 
     def _counted(
-        self, log: StreamLog, proof: Proof, seen: tuple[int, object], now: float, found: Owner
+        self,
+        log: StreamLog,
+        proof: Proof,
+        seen: tuple[int, object],
+        now: float,
+        found: Candidate,
+        why: str = "",
     ) -> Proof:
         """What was proved; the rest has come since, or is tracking data, and waits for a chunk."""
-        limit, queue = found.proof.limit, found.proof.queue
-        stuck = proof.failures + 1 if limit == proof.limit else 0
+        stuck = proof.failures + 1 if found.limit == proof.limit else 0
         wait = min(AGAIN_MOST, AGAIN_SECONDS * 2**stuck)
-        writer, role_at = self._role(queue, proof, now)
+        writer, role_at = self._role(found.queue, proof, now)
         wait = wait if writer else max(wait, _STANDBY_SECONDS)
         return Proof(
-            limit=limit,
-            queue=None if found.unsettled else queue,
+            limit=found.limit,
+            queue=None if why else found.queue,
             seen=seen,
-            whole=limit >= self._end(log),
-            header=found.proof.header,
+            whole=found.limit >= self._end(log),
+            header=found.header,
             failures=stuck,
             again_at=now + wait,
             writer=writer,
             role_at=role_at,
-            doubt=found.doubt,
+            doubt=why,
         )
 
     def _role(self, queue: StreamQueue, proof: Proof, now: float) -> tuple[bool, float]:
@@ -361,12 +377,15 @@ class Gate:
         if proof.queue is not None and not proof.failures:
             yield proof.queue
         elif self._is_given(stream):
-            yield StreamQueue(self.given[stream].vhost, self.given[stream].queue)
+            yield self._given(stream)
         else:
             fitting = list(self._listing.fitting(stream))
             if proof.queue is not None and proof.queue not in fitting:
                 yield proof.queue
             yield from fitting
+
+    def _given(self, stream: str) -> StreamQueue:
+        return StreamQueue(self.given[stream].vhost, self.given[stream].queue)
 
     def _is_given(self, stream: str) -> bool:
         return stream in self.given and bool(self.given[stream].queue)

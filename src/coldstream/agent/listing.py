@@ -7,6 +7,7 @@ is told that it does not come.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -43,6 +44,7 @@ class Listing:
 
     Args:
         broker: is asked.
+        clock: monotonic seconds.
 
     Attributes:
         queues: all streams.
@@ -50,6 +52,7 @@ class Listing:
     """
 
     broker: Lists
+    clock: Callable[[], float] = time.monotonic
     queues: Sequence[StreamQueue] = ()
     trouble: str = ""
     _limits: Mapping[tuple[str, str], Limits] = field(default_factory=dict)
@@ -129,10 +132,10 @@ class Listing:
             if now - self._supers_at >= _SELDOM_SECONDS or self._limits.keys() - known:
                 self._supers_at, self._supers = now, self.broker.super_streams()
         except ColdstreamError as exc:
-            self.trouble, self._listed_at = exc.reason, now + _HANGS_SECONDS
+            self.trouble, self._listed_at = exc.reason, self.clock() + _HANGS_SECONDS
             self._supers_at = _NEVER  # ask again: new partitions are not known
         else:
-            self.trouble, self._listed_at = "", now
+            self.trouble, self._listed_at = "", self.clock()  # it may have taken long
 
 
 class Names(Mapping[str, QueueName]):

@@ -20,7 +20,7 @@ from pathlib import Path
 from coldstream.agent.files import DISK
 from coldstream.agent.log import StreamLog
 from coldstream.agent.own_broker import Delivers
-from coldstream.broker.answers import NoMemberError
+from coldstream.broker.answers import LogInError, NoMemberError
 from coldstream.broker.management import StreamQueue
 from coldstream.errors import CorruptDataError, NotFoundError, PermissionDeniedError
 from coldstream.manifest.queue_name import QueueName, kept_in
@@ -37,8 +37,8 @@ class Candidate:
 
     Attributes:
         queue: it.
-        header: of its last chunk, which the directory has; b"" if the broker delivers none.
-        limit: offset after that chunk; 0 if there is none.
+        header: of its last chunk, which the directory has; b"" if the broker gives none just now.
+        limit: offset after that chunk; 0 likewise.
     """
 
     queue: StreamQueue
@@ -46,105 +46,84 @@ class Candidate:
     limit: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """What is known of a directory's queue.
-
-    Attributes:
-        proof: the queue, and what proves how much is committed; of an unsettled one that of the
-            queue of which least is.
-        unsettled: queues that it may be; none if it is settled.
-    """
-
-    proof: Candidate
-    unsettled: tuple[StreamQueue, ...] = ()
-
-    @property
-    def doubt(self) -> str:
-        """Why it is not settled; "" if it is."""
-        names = [repr(f"{each.vhost}/{each.queue}"[:200]) for each in self.unsettled[:3]]
-        if not names:
-            return ""
-        return f"it may be that of {' or '.join(names)}: another directory has the same last chunks"
-
-
-def owner(
+def belongs(
     log: StreamLog,
-    candidates: Sequence[Candidate],
+    candidate: Candidate,
     others: Sequence[StreamLog],
     settled: Mapping[str, StreamQueue],
     broker: Delivers,
-) -> Owner:
-    """To which of `candidates` a directory belongs.
+) -> bool | None:
+    """Whether a directory is that of a queue, whose last chunk it has; None if nobody can say.
 
     Args:
         log: of the directory.
-        candidates: all queues that its name fits and that it may be; at least one.
-        others: the other directories on this node whose names fit some of them.
+        candidate: the queue, with that chunk.
+        others: the other directories on this node whose names are alike.
         settled: the queues of some of these, by directory.
         broker: is asked for older chunks.
 
     Raises:
-        UnavailableError: it does not answer.
+        UnavailableError, LogInError: it does not answer.
         CorruptDataError, OSError: the files of this directory change just now.
     """
-    newest, left = log.segments()[-1:], []
-    for each in candidates:
-        if each.limit:
-            rivals = [
-                other
-                for other in others
-                if _fits(each.queue, other.stream)
-                and settled.get(other.stream, each.queue) == each.queue
-                and _may_have(other, parse_chunk_header(each.header).chunk_id, each.header)
-            ]
-            rivals, possible = _compared(log, each, rivals, newest, broker)
-            if not rivals and possible:
-                return Owner(each)
-            if not possible:
-                continue
-        left.append(each)
-    if not left or log.segments()[-1:] != newest:  # retention may have taken what a broker had not
-        left = list(candidates)
-    least = min(left, key=lambda each: each.limit)
-    return Owner(least, tuple(each.queue for each in left))
-
-
-def _compared(
-    log: StreamLog,
-    candidate: Candidate,
-    rivals: list[StreamLog],
-    newest: Sequence[int],
-    broker: Delivers,
-) -> tuple[list[StreamLog], bool]:
-    """The rivals that have older chunks of a queue, too, and whether this directory has them."""
-    queue = candidate.queue
+    queue, newest = candidate.queue, log.segments()[-1:]
+    chunk_id = parse_chunk_header(candidate.header).chunk_id
+    rivals = [
+        each
+        for each in others
+        if _fits(queue, each.stream)
+        and settled.get(each.stream, queue) == queue
+        and _may_have(each, chunk_id, candidate.header, last=True)
+    ]
     for chunk_id in _newest_chunks(log, newest, candidate.limit) if rivals else ():
         try:
             header = broker.header_at(queue.vhost, queue.queue, chunk_id)
+        except LogInError:
+            raise
         except (NotFoundError, NoMemberError, PermissionDeniedError):
-            break
+            return None
         if header is None:
-            break
+            return None
         if log.header_at(chunk_id) != header:
-            return rivals, False
+            # Retention takes no newest segment: what the broker has not, was never in its log.
+            return False if log.segments()[-1:] == newest else None
         rivals = [each for each in rivals if _may_have(each, chunk_id, header)]
         if not rivals:
             break
-    return rivals, True
+    return None if rivals else True
 
 
-def _may_have(log: StreamLog, chunk_id: int, header: bytes) -> bool:
-    """Whether another directory has a chunk, or had it before retention, or nobody can say."""
+def doubt(left: Sequence[Candidate]) -> str:
+    """Why it is not settled which of several queues a directory is."""
+    names = " or ".join(repr(f"{each.queue.vhost}/{each.queue.queue}"[:200]) for each in left[:3])
+    return f"it may be that of {names}: another directory has the same last chunks"
+
+
+def _may_have(log: StreamLog, chunk_id: int, header: bytes, *, last: bool = False) -> bool:
+    """Whether another directory has a chunk, or had it before retention, or nobody can say.
+
+    Args:
+        log: of the directory.
+        chunk_id: of the chunk.
+        header: of it.
+        last: whether it is the last one of its queue, which no retention takes.
+    """
     try:
         if log.header_at(chunk_id) == header:
             return True
         segments = log.segments()
-        return bool(segments) and chunk_id < segments[0]
+        return not last and bool(segments) and chunk_id < segments[0]
     except FileNotFoundError:
-        return False  # it is removed just now, and its queue with it
+        return _is_there(log)  # retention took a segment just now, or all of it was removed
     except (CorruptDataError, OSError):
         return True
+
+
+def _is_there(log: StreamLog) -> bool:
+    try:
+        return bool(log.segments())
+    except OSError:
+        return False
 
 
 def _newest_chunks(log: StreamLog, newest: Sequence[int], below: int) -> list[int]:

@@ -117,7 +117,8 @@ class Service:
         warnings = [*self.worker.warnings]
         if steering.undecided or steering.left:
             warnings = [each for each in warnings if each != nothing_found(self.worker.data_dir)]
-        if steering.undecided and self.setup.options.committed != "broker":
+        options = self.setup.options
+        if steering.undecided and (options.committed != "broker" or options.once):
             some = ", ".join(steering.undecided[:_SHOWN])
             more = ", …" if len(steering.undecided) > _SHOWN else ""
             warnings.append(

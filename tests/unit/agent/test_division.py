@@ -12,6 +12,7 @@ from coldstream.agent.committed import AllCommitted, Known
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.telling import heartbeat_of
+from coldstream.errors import PermissionDeniedError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
@@ -110,6 +111,25 @@ def test_one_that_stands_by_tells_no_lag_and_no_race_before_it_has_read_the_mani
         assert (row.marks.headroom_seconds, row.marks.lag_bytes) == (None, 0)
         assert row.notices == []
         assert heartbeat_of([row], AgentSettings(), now_ms=0, pages=0).racing == 0
+
+
+def test_one_whose_claims_fail_from_its_start_on_tells_its_lag_all_the_same(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read no manifest either; but that is no reason to say that nothing waits."""
+    pair.run("writer", 60)
+    pair.grow(100)
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionDeniedError("the claim is refused")
+
+    monkeypatch.setattr("coldstream.agent.perform.open_stream", refused)
+    pair.run("writer", 900)
+
+    row = pair.progress("writer")
+    assert row.error is not None
+    assert row.marks.lag_bytes > 0
+    assert heartbeat_of([row], AgentSettings(), now_ms=0, pages=0).lag_ms > 600_000
 
 
 def test_where_the_writers_agent_does_nothing_another_one_does_within_the_stated_time(

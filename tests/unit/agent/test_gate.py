@@ -814,3 +814,19 @@ def test_a_newest_segment_of_which_nothing_was_proved_hides_nothing_below_it(sce
     member.keep(100)
 
     assert member.left() == every_ten(0, 100, 1)
+
+
+def test_an_answer_that_takes_long_is_asked_for_no_sooner_again(scene: Scene) -> None:
+    """It was old when it came, so each stream without a name asked once more."""
+    listed: list[float] = []
+
+    def streams() -> Sequence[StreamQueue]:
+        listed.append(scene.now)
+        scene.now += 6.0
+        return []
+
+    scene.broker.streams = streams  # type: ignore[method-assign]
+    for number in range(20):
+        scene.write(10, f"__s{number}_1")
+        scene.look(f"__s{number}_1", after=0.1)
+    assert len(listed) == 1

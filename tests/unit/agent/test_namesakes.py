@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from coldstream.agent.files import Disk, LogFile
 from coldstream.agent.log import StreamLog
+from coldstream.agent.namesakes import _may_have
 from coldstream.broker.answers import NoMemberError
 from coldstream.broker.management import StreamQueue
 from coldstream.manifest.catalog import QueueName
@@ -211,3 +215,73 @@ def test_only_who_has_a_namesake_asks_more_than_once(tmp_path: Path) -> None:
     scene.look(*(f"__s{n}_1" for n in range(50)))
     assert scene.broker.asked == 50
     assert len(scene.gate.names) == 50
+
+
+def test_while_a_queue_cannot_be_asked_its_namesake_proves_nothing_of_what_may_be_its_directory(
+    twins: Twins,
+) -> None:
+    """Its tail may be cut off, though the namesake has the very same chunks, and committed them."""
+    for first in range(10, 100, 5):
+        twins.append(first, DOTTED, PLAIN)
+    twins.commit(PLAIN, 95)
+    twins.broker.headers[DOTTED] = NoMemberError("its member does not run")
+    assert twins.known() == {OF_DOTTED: (0, None), OF_PLAIN: (0, None)}
+
+    twins.commit(DOTTED, 50)
+    assert twins.known() == {OF_DOTTED: (55, None), OF_PLAIN: (55, None)}
+
+
+def test_what_is_not_the_directory_of_a_queue_has_nothing_committed_by_it(twins: Twins) -> None:
+    twins.append(10, DOTTED, body=b"of dotted")
+    twins.append(10, PLAIN, body=b"of plain")
+    twins.append(15, DOTTED, PLAIN)
+    twins.commit(PLAIN, 15)
+    twins.broker.headers[DOTTED] = NoMemberError("its member does not run")
+    assert twins.known() == {OF_DOTTED: (0, None), OF_PLAIN: (20, "a_b")}
+
+
+@pytest.mark.parametrize("empty_namesake", [False, True])
+def test_what_an_earlier_queue_of_the_name_has_left_behind_stops_nothing(
+    tmp_path: Path, empty_namesake: bool
+) -> None:
+    """Its first segment lies above all that the new queue has: retention had taken the rest."""
+    scene = Scene(tmp_path)
+    scene.write(100, OF_DOTTED, start_offset=1000)
+    log = scene.write(100, OF_PLAIN)
+    scene.broker.queues = [DOTTED, PLAIN] if empty_namesake else [PLAIN]
+    scene.broker.logs = {PLAIN: log}
+    scene.delivers(log, 90, PLAIN)
+    for _ in range(2):
+        scene.look(OF_DOTTED, OF_PLAIN, after=40.0)
+    assert scene.gate.limit(OF_PLAIN) == 100
+    assert scene.gate.name(OF_PLAIN) == QueueName("c", "/", "a_b")
+
+
+def test_retention_of_a_segment_of_a_rival_is_not_taken_for_its_removal(tmp_path: Path) -> None:
+    """Between its list of files and the file."""
+    scene = Scene(tmp_path)
+    logs = [scene.write(100, each, segment_bytes=30_000) for each in (OF_DOTTED, OF_PLAIN)]
+    oldest = logs[0].segments()[0]
+    header = logs[0].header_at(oldest)
+    assert header is not None
+
+    class Raced(Disk):
+        def open(self, directory: Path, name: str) -> AbstractContextManager[LogFile]:
+            for path in directory.glob(f"{oldest:020d}.*"):
+                path.unlink()
+            return super().open(directory, name)
+
+    assert _may_have(StreamLog(logs[1].directory, Raced()), oldest, header)
+    shutil.rmtree(logs[1].directory)
+    assert not _may_have(logs[1], oldest, header)
+
+
+def test_who_waits_for_all_at_the_start_waits_for_a_name_that_another_one_s_settles(
+    tmp_path: Path,
+) -> None:
+    twins = Twins(tmp_path)
+    twins.append(10, PLAIN)
+    twins.commit(PLAIN, 10)
+    twins.gate.pause = lambda seconds: setattr(twins, "now", twins.now + seconds)
+    with twins.gate.looking(once=True):
+        assert {each.queue for each in twins.gate.names.values()} == {"a.b", "a_b"}
