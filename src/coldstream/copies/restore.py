@@ -6,6 +6,7 @@ works until it is done.
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -153,8 +154,7 @@ def restore(
         HistoryChangedError: a claim has cut off what was written before.
         LostRangeError: what is still missing is not in the remote tier any more.
         CorruptDataError: damaged bytes, or files in the workplace that are none of ours.
-        InvalidInputError: the disk has no room for it.
-        OSError: from the file system.
+        OSError: the disk has no room for it, or as the file system says.
         As `StreamReader.chunks`.
     """
     place = Workplace(directory, reader.stream)
@@ -259,7 +259,7 @@ def _check_room(directory: Path, reader: StreamReader, start: int, end: int) -> 
     """Refuse offsets [start, end) that will not fit.
 
     Raises:
-        InvalidInputError: the disk has too little left.
+        OSError: the disk has too little left.
     """
     root = reader.snapshot().root
     offsets = max(1, root.next_offset - root.first_offset)
@@ -267,8 +267,5 @@ def _check_room(directory: Path, reader: StreamReader, start: int, end: int) -> 
     needed = root.total_size * max(0, end - start) // offsets
     free = shutil.disk_usage(directory).free
     if needed > free:
-        raise InvalidInputError(
-            f"about {needed} bytes are to be written, and the disk has {free} left",
-            stream=reader.stream,
-            key=str(directory),
-        )
+        words = f"about {needed} bytes are to be written, and the disk has {free} left"
+        raise OSError(errno.ENOSPC, words, str(directory))

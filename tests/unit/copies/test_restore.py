@@ -310,7 +310,7 @@ def test_a_restore_for_which_there_is_no_room_leaves_nothing_that_refuses_a_smal
     reader = tier.reader(tier.add_fixture("plain-3.10.8"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Room(free=20_000))
 
-    with pytest.raises(InvalidInputError, match="the disk has 20000 left"):
+    with pytest.raises(OSError, match="the disk has 20000 left"):
         restored(reader, tmp_path)
 
     assert not list(tmp_path.iterdir())
@@ -327,7 +327,7 @@ def test_a_restore_for_which_there_is_no_room_any_more_goes_on_when_there_is(
         restored(reader, tmp_path, tell=killed_after(3))
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "disk_usage", lambda _: Room(free=0))
-        with pytest.raises(InvalidInputError, match="the disk has 0 left"):
+        with pytest.raises(OSError, match="the disk has 0 left"):
             restored(reader, tmp_path)
 
     again = restored(reader, tmp_path)
