@@ -5,7 +5,7 @@ from __future__ import annotations
 import random as random_module
 from collections import defaultdict
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -13,11 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.errors import InvalidInputError
-from coldstream.fragment import HEADER, INDEX_RECORD_SIZE, FragmentIndex
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.spark.plan import EntryPart, Sizes, Split, chunks_of, cut, leaves, plan, select
 from coldstream.spark.window import Intervals, Window, union
-from coldstream_devkit.fragments import build_fragment
 from tests.property.test_tree import M, Tree, _retain, entries_after, pieces
 from tests.support.examples import examples
 
@@ -221,28 +219,31 @@ def test_a_stream_without_bytes_still_has_its_holes_read() -> None:
 
 
 @examples(0.6)
-@given(st.integers(1, 12), st.integers(0, 200), st.lists(st.integers(0, 3000), max_size=6))
+@given(
+    st.integers(0, 2**64 - 1_000_000),
+    st.lists(st.integers(1, 5000), min_size=1, max_size=12),
+    st.integers(1, 100_000),
+    st.lists(st.integers(0, 100_000), max_size=6),
+)
 def test_every_chunk_of_a_fragment_belongs_to_exactly_one_part(
-    chunks: int, body_size: int, cuts: list[int]
+    first: int, records: list[int], size: int, cuts: list[int]
 ) -> None:
-    made = build_fragment(0, chunks * 3, records_per_chunk=3, body_size=body_size)
-    index = FragmentIndex(made.index_section, made.trailer)
-    positions = [index[number].position for number in range(len(index))]
-    entry = Entry(0, chunks * 3, 0, 0, EntryKind.FRAGMENT, len(made.data), chunks * 3, 1, 1)
-    borders = sorted({0, entry.size, *(each for each in cuts if each < entry.size)})
+    *ids, end = accumulate(records, initial=first)
+    entry = Entry(first, end, 0, 0, EntryKind.FRAGMENT, size, end - first, 1, 1)
+    borders = sorted({0, size, *(each for each in cuts if each < size)})
+    parts = [EntryPart(entry, *each) for each in pairwise(borders)]
 
-    ranges = [
-        (EntryPart(entry, start, end), chunks_of(positions, EntryPart(entry, start, end)))
-        for start, end in pairwise(borders)
-    ]
+    ranges = [chunks_of(ids, part) for part in parts]
 
-    numbers = [number for _, (first, last) in ranges for number in range(first, last)]
-    assert numbers == list(range(len(index)))
-    for part, (first, last) in ranges:
-        for number in range(first, last):
-            byte = len(HEADER) + index[number].position if number else 0
-            assert part.start <= byte < part.end
-    assert INDEX_RECORD_SIZE * len(index) < entry.size
+    numbers = [number for low, high in ranges for number in range(low, high)]
+    assert numbers == list(range(len(ids)))
+    assert 0 in range(*ranges[0]), "who has the first byte has the first chunk"
+    for part, (low, high) in zip(parts, ranges, strict=True):
+        for chunk_id in ids[low:high]:
+            # As far on among the offsets as the part is among the bytes.
+            assert (
+                part.start * (end - first) <= (chunk_id - first) * size < part.end * (end - first)
+            )
 
 
 @examples(2)
