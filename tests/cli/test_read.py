@@ -112,6 +112,22 @@ def test_a_read_that_may_ask_nobody_is_refused_at_once(tier: Tier, run: Run) -> 
     assert "needs --cache-dir" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("--filter", ""), "--filter is empty"), (("--cache-size", "1GiB"), "without --cache-dir")],
+)
+def test_an_option_that_would_say_nothing_is_refused(
+    tier: Tier, run: Run, words: tuple[str, str], said: str
+) -> None:
+    """`--filter "$VALUE"` with a variable that is not set, for one."""
+    tier.add("s", [[chunk(0, b"x")]])
+
+    result = run("read", "s", *words)
+
+    assert result.exit_code == ExitCode.USAGE
+    assert said in result.stderr
+
+
 def test_chunks_without_the_filter_value_are_passed_over_whole(tier: Tier, run: Run) -> None:
     def filtered(at: int, *values: bytes) -> bytes:
         bodies = [b"x"] * 2

@@ -103,10 +103,9 @@ def check_order(spec: OffsetSpec, bound: Bound | None, name: str) -> None:
         bound: where to end.
         name: of the option that says it.
     """
-    from coldstream.reader import Offset
+    from coldstream.reader.spec import check_order as in_order
 
-    if isinstance(spec, Offset) and isinstance(bound, Offset) and bound.value < spec.value:
-        raise InvalidInputError(f"{name} {bound.value} lies before --from {spec.value}")
+    in_order(spec, bound, "--from", name)
 
 
 def _relative(text: str, stream: Root | CatalogItem, now_ms: int | None) -> Bound | None:

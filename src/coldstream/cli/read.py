@@ -39,6 +39,9 @@ _POLL_SECONDS = 1.0
 _MOST_SECONDS = 30.0
 
 
+DEFAULT_CACHE_SIZE = 10 * 2**30
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """What to read, and how to write it.
@@ -121,7 +124,7 @@ class ReadOptions:
     ] = None
     cache_size: Annotated[
         int, size_option("--cache-size", "How much is kept in --cache-dir.", default="10GiB")
-    ] = 10 * 2**30
+    ] = DEFAULT_CACHE_SIZE
     read_policy: Annotated[
         ReadPolicy,
         typer.Option(
@@ -142,6 +145,10 @@ class ReadOptions:
             raise InvalidInputError("--follow has no end, and --to says one")
         if self.unfiltered and not self.filters:
             raise InvalidInputError("--match-unfiltered says nothing without --filter")
+        if "" in (self.filters or ()):
+            raise InvalidInputError("--filter is empty; without it all messages are read")
+        if self.cache_size != DEFAULT_CACHE_SIZE and self.cache_dir is None:
+            raise InvalidInputError("--cache-size says nothing without --cache-dir")
         if self.read_policy is ReadPolicy.DISABLE and self.cache_dir is None:
             raise InvalidInputError(
                 "--read-policy disable needs --cache-dir: nothing else could answer"

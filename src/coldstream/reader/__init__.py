@@ -10,10 +10,10 @@ from coldstream.osiris.chunk import Chunk
 from coldstream.read_policy import ReadPolicy
 from coldstream.reader.aio import AsyncRemoteTier, AsyncStream, open_async_tier
 from coldstream.reader.allocation import keep_freed_memory
+from coldstream.reader.asked import Filter
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.library import (
-    Filter,
     RemoteTier,
     Stream,
     StreamEntry,

@@ -13,13 +13,10 @@ from typing import Any, TypeVar
 from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.osiris.chunk import Chunk
 from coldstream.read_policy import ReadPolicy
+from coldstream.reader.asked import Asked, Begin, End, Filter
 from coldstream.reader.gap import Gap, refuse_gap
 from coldstream.reader.library import (
     POLL_SECONDS,
-    Asked,
-    Begin,
-    End,
-    Filter,
     RemoteTier,
     Stream,
     StreamEntry,

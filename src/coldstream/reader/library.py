@@ -15,8 +15,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,23 +23,18 @@ from coldstream.deployment import ENV_BUCKET, ENV_PREFIX, ENV_TABLE
 from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import StreamState
 from coldstream.names import DEFAULT_PREFIX, check_prefix
-from coldstream.osiris.bloom import FilterMatcher
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_entries
 from coldstream.ports import Catalog, ObjectStore
 from coldstream.read_policy import ReadPolicy
+from coldstream.reader.asked import Asked, Begin, End, Filter
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
 from coldstream.reader.gap import Gap, refuse_gap
 from coldstream.reader.settings import ReaderSettings
-from coldstream.reader.spec import Bound, OffsetSpec, as_bound, as_spec
+from coldstream.reader.spec import as_spec
 from coldstream.reader.stream import Message, StreamReader
 from coldstream.remote.resolve import item_of, resolve
 from coldstream.soundness.chunks import USER
-
-#: Where to begin: a spec, an offset, a time, or words such as "first" and "2026-03-01T08:00Z".
-Begin = OffsetSpec | int | str | datetime
-#: Where to end: an offset or a time, both left out.
-End = Bound | int | str | datetime
 
 POLL_SECONDS = 1.0
 CACHE_BYTES = 10 * 2**30
@@ -60,34 +54,6 @@ class StreamEntry(NamedTuple):
     records: int
     timestamp: int
     data: memoryview
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which chunks are wanted, by the filter values of their publishers.
-
-    A chunk that is left may hold other messages, too: the value is not stored with a message.
-
-    Attributes:
-        values: any of which will do.
-        match_unfiltered: whether messages without a filter value are wanted, too.
-
-    Raises:
-        InvalidInputError: one value that stands in no list.
-    """
-
-    values: Sequence[str | bytes]
-    match_unfiltered: bool = False
-
-    def __post_init__(self) -> None:
-        if isinstance(self.values, str | bytes):
-            # Its letters would be taken for values, and nearly all chunks passed over.
-            raise InvalidInputError(f"Filter takes a list of values, not {self.values!r:.80} alone")
-
-    def matcher(self) -> FilterMatcher:
-        """The same, as chunks are tested."""
-        values = tuple(v.encode() if isinstance(v, str) else v for v in self.values)
-        return FilterMatcher(values, self.match_unfiltered)
 
 
 class Stream:
@@ -137,8 +103,8 @@ class Stream:
             on_gap: told of offsets that exist nowhere, in their turn; unless given, a gap raises
                 `LostRangeError`.
         """
-        bound = None if end is None else as_bound(end)
-        return self.reader.chunks(as_spec(begin), bound, on_gap=on_gap)
+        asked = Asked.of(begin, end)
+        return self.reader.chunks(asked.spec, asked.bound, on_gap=on_gap)
 
     def entries(
         self,
@@ -251,37 +217,6 @@ class Stream:
         return self.arrow_batches(
             begin, end, columns=columns, body_format=body_format, on_gap=on_gap
         ).read_all()
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a read is about.
-
-    Attributes:
-        spec: where to begin.
-        bound: where to end.
-        follow: whether it goes on for ever.
-        matcher: of chunks.
-    """
-
-    spec: OffsetSpec
-    bound: Bound | None
-    follow: bool
-    matcher: FilterMatcher | None
-
-    @classmethod
-    def of(
-        cls, begin: Begin, end: End | None, *, follow: bool = False, only: Filter | None = None
-    ) -> Asked:
-        """From what a program has.
-
-        Raises:
-            InvalidInputError: it is nothing that can be read.
-        """
-        if follow and end is not None:
-            raise InvalidInputError("a read that follows its stream has no end, and one is given")
-        bound = None if end is None else as_bound(end)
-        return cls(as_spec(begin), bound, follow, None if only is None else only.matcher())
 
 
 class RemoteTier:

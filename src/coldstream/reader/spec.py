@@ -113,6 +113,22 @@ def as_spec(value: OffsetSpec | int | str | datetime) -> OffsetSpec:
     return as_bound(value)
 
 
+def check_order(spec: OffsetSpec, bound: Bound | None, begin: str, end: str) -> None:
+    """Refuse an end before the beginning, where both are offsets.
+
+    Args:
+        spec: where to begin.
+        bound: where to end; None for nowhere.
+        begin: what says where to begin.
+        end: what says where to end.
+
+    Raises:
+        InvalidInputError: it lies before it.
+    """
+    if isinstance(spec, Offset) and isinstance(bound, Offset) and bound.value < spec.value:
+        raise InvalidInputError(f"{end} {bound.value} lies before {begin} {spec.value}")
+
+
 def as_bound(value: Bound | int | str | datetime) -> Bound:
     """The end of a range from what a program has.
 

@@ -46,7 +46,7 @@ from coldstream.reader import (
     open_tier,
 )
 from coldstream.reader.aio import ClosedError
-from coldstream.reader.library import as_bound, as_spec
+from coldstream.reader.spec import as_bound, as_spec
 from tests.support.tier import PREFIX, SMALL, Tier, chunk
 
 MANUAL = Path(__file__).parents[3] / "docs" / "how-to" / "read-from-python.md"
@@ -284,6 +284,15 @@ def test_what_a_deleted_stream_had_lost_before_is_told_before_its_end(tier: Tier
         return gaps
 
     assert run(tier, use, "whole") == [Gap(25, COUNT, GapReason.TRUNCATION)]
+
+
+def test_an_end_before_the_beginning_is_refused_by_every_way_to_read(tier: Tier) -> None:
+    stream = remote(tier).stream("whole")
+    ways: list[Callable[[int, int], Iterator[object]]]
+    ways = [stream.messages, stream.entries, stream.events, stream.chunks]
+    for read in ways:
+        with pytest.raises(InvalidInputError, match="end 5 lies before begin 10"):
+            next(read(10, 5))
 
 
 def test_a_read_that_follows_has_no_end(tier: Tier) -> None:
