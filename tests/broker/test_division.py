@@ -84,13 +84,13 @@ def beside_each(site: Site, nodes: list[BrokerNode]) -> Iterator[Agents]:
 
 
 def test_the_writers_agent_uploads_and_when_it_is_killed_another_one_takes_over(
-    cluster: Cluster,
+    calm_cluster: Cluster,
     site: Site,
     wait_for: Callable[[Callable[[], Any]], Any],
 ) -> None:
-    queue, nodes = f"divided{secrets.token_hex(3)}", cluster.nodes
+    queue, nodes = f"divided{secrets.token_hex(3)}", calm_cluster.nodes
     publisher(nodes[1], queue).close()
-    cluster.flush()
+    calm_cluster.flush()
     confirmed = published(nodes[1], queue, "one")
     writer: BrokerNode = wait_for(lambda: leader_of(nodes, queue))
     others = [node.name for node in nodes if node is not writer]
@@ -126,13 +126,13 @@ def test_the_writers_agent_uploads_and_when_it_is_killed_another_one_takes_over(
 
 @pytest.mark.slow
 def test_streams_and_describe_show_what_the_agents_of_all_nodes_say(
-    cluster: Cluster,
+    calm_cluster: Cluster,
     site: Site,
     wait_for: Callable[[Callable[[], Any]], Any],
 ) -> None:
-    queue, nodes = f"told{secrets.token_hex(3)}", cluster.nodes
+    queue, nodes = f"told{secrets.token_hex(3)}", calm_cluster.nodes
     publisher(nodes[1], queue).close()
-    cluster.flush()
+    calm_cluster.flush()
     published(nodes[1], queue, "one")
     writer: BrokerNode = wait_for(lambda: leader_of(nodes, queue))
 
