@@ -113,17 +113,19 @@ def test_an_export_from_what_is_not_there_yet_begins_with_it_when_it_is(
     assert json.loads(file.read_text().splitlines()[0])["offset"] == begin
 
 
-def test_an_export_from_next_on_has_what_comes_after_its_first_run(
-    tier: Tier, run: Run, tmp_path: Path
+@pytest.mark.parametrize("start", ["next", " NEXT ", "1h", "2026-01-01", "1"])
+def test_an_export_from_an_end_that_is_reached_has_all_that_comes_after_its_first_run(
+    tier: Tier, run: Run, tmp_path: Path, start: str
 ) -> None:
+    """Also of an hour ago: the hour of the first run counts, and not that of each."""
     root = tier.add("s", [[chunk(0, b"a")]])
-    words = ("export", "s", "--to", str(tmp_path), "--format", "jsonl", "--from", "next")
+    words = ("export", "s", "--to", str(tmp_path), "--format", "jsonl", "--from", start)
 
     run(*words)
-    entry = tier.upload("s", [chunk(1, b"b")], epoch=1, floor=0)
-    tier.commit("s", root.appended([entry], LastChunk(1, 1)))
+    entry = tier.upload("s", [chunk(1, b"b"), chunk(2, b"c")], epoch=1, floor=0)
+    tier.commit("s", root.appended([entry], LastChunk(2, 1)))
 
-    assert "1 message up to offset 1 in 1 file" in run(*words).stderr
+    assert "2 messages up to offset 2 in 1 file" in run(*words).stderr
 
 
 def test_a_file_size_that_no_segment_has_is_refused(tier: Tier, run: Run, tmp_path: Path) -> None:

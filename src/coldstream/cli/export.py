@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -24,7 +25,7 @@ from coldstream.cli.options import (
 )
 from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
-from coldstream.cli.ranges import FromOption, UntilOption, read_of
+from coldstream.cli.ranges import FromOption, UntilOption, is_ahead, read_of, spec_of
 from coldstream.cli.report import ConfigurationError
 from coldstream.cli.resolve import StreamArgument
 from coldstream.cli.restore import RestoreOptions, restore_to
@@ -127,7 +128,9 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
             options.format, reader.snapshot().item, parse_body_format(options.body_format)
         )
         read = read_of(reader, options.start, options.until)
-        begin = read.position if read.position < read.end or options.start == "next" else None
+        spec = spec_of(options.start, reader.glance().extent)
+        now_ms = time.time_ns() // 1_000_000
+        too_early = read.position >= read.end and is_ahead(spec, read.end, now_ms)
         with (
             ProgressLine(read.position, read.end, "messages", shown=not options.quiet) as line,
             writing_into(options.to),
@@ -140,7 +143,7 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
                     "body_format": options.body_format,
                     "stream": name,
                 },
-                (begin, read.end),
+                (None if too_early else read.position, read.end),
                 options.to,
                 made,
                 file_size=options.file_size,

@@ -81,6 +81,21 @@ def read_of(reader: StreamReader, start: str, until: str) -> RangeRead:
     return reader.begin(spec, bound)
 
 
+def is_ahead(spec: OffsetSpec, end: int, now_ms: int) -> bool:
+    """Whether a spec means an offset or a time to which a stream that ends at `end` has not come.
+
+    A time that is over is none: whatever comes is of a later one.
+    """
+    from coldstream.reader import Offset, Timestamp
+
+    match spec:
+        case Offset(value):
+            return value > end
+        case Timestamp(value):
+            return value > now_ms
+    return False
+
+
 def range_of(text: str) -> tuple[int, int]:
     """The offsets of `FIRST..NEXT`.
 
