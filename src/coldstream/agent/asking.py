@@ -31,7 +31,7 @@ class Asking:
 
         Args:
             worker: one thread, which does nothing else.
-            streams: the directories; nobody else asks about them meanwhile.
+            streams: the directories; only this asks about them.
             stop: set once no more are to be asked about.
         """
         new = tuple(each for each in streams if each not in self._left)

@@ -295,7 +295,7 @@ class Gate:
             except CorruptDataError:
                 limit = header = None  # a torn tail, or a file that is rewritten just now
             if limit is None and header is not None:
-                continue  # its directory has that chunk
+                continue  # the queue's own directory has its last chunk, so it is another one
             candidate = Candidate(queue, header or b"", limit or 0)
             its = self._belongs(log, proof, candidate) if candidate.limit else None
             if its:
@@ -314,7 +314,7 @@ class Gate:
         return failed(proof, trouble or self._listing.trouble or _UNTOLD, now)
 
     def _belongs(self, log: StreamLog, proof: Proof, candidate: Candidate) -> bool | None:
-        """As `namesakes.belongs`; nobody asks it of a queue that is settled, or was given."""
+        """As `namesakes.belongs`; True for a queue that is settled or given."""
         if (candidate.queue == proof.queue and not proof.failures) or self._is_given(log.stream):
             return True
         others = [StreamLog(self.data_dir / each, self.files) for each in self._alike(log.stream)]

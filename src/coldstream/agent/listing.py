@@ -60,7 +60,7 @@ class Listing:
     _supers: Mapping[tuple[str, str], Partition] = field(default_factory=dict)
     _listed_at: float = _NEVER
     _supers_at: float = _NEVER
-    _asked_at: float | None = None  # by whoever waits for its answer; None if nobody does
+    _asked_at: float | None = None  # start of the request that is under way; None without one
     _asking: Lock = field(default_factory=Lock)
 
     def learn(self, now: float, *, settled: bool) -> bool:
@@ -85,7 +85,7 @@ class Listing:
         return True
 
     def silence(self, now: float) -> str:
-        """That the answer does not come for which somebody waits; "" while it may well come.
+        """Says that the request under way gets no answer; "" before its time is over.
 
         Args:
             now: monotonic seconds.
@@ -96,7 +96,7 @@ class Listing:
         return "the management API does not say which streams there are: its answer does not come"
 
     def _patience(self, now: float) -> float:
-        """How long the first answer is still waited for that somebody else has asked for."""
+        """Seconds to wait for the first answer, which another thread has asked for."""
         if self._listed_at != _NEVER:
             return 0.0
         asked_at = self._asked_at

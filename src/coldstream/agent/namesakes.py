@@ -53,7 +53,7 @@ def belongs(
     settled: Mapping[str, StreamQueue],
     broker: Delivers,
 ) -> bool | None:
-    """Whether a directory is that of a queue, whose last chunk it has; None if nobody can say.
+    """Whether a directory that has the last chunk of a queue is the queue's; None if unknown.
 
     Args:
         log: of the directory.

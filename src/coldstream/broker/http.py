@@ -53,6 +53,7 @@ class TimedConnection(HTTPConnection):
     ) -> None:
         super().__init__(host, port)
         self._deadline, self._tls, self._name = deadline, tls, name
+        # The library calls it with the socket, and asks for no class.
         self.response_class = self._response  # type: ignore[assignment]
 
     def connect(self) -> None:

@@ -33,6 +33,8 @@ gateway_app = typer.Typer(
 )
 _BLOCKING_THREADS, _GET_THREADS, _OFFSET_THREADS = 64, 32, 8
 _RANGE, _IN_FLIGHT = 4 * 2**20, 16
+#: At the start, for whether there is such a bucket.
+_LOOK_SECONDS = 10.0
 
 
 @gateway_app.callback()
@@ -104,7 +106,8 @@ async def _run(options: GatewayOptions, remote: Remote, log: AgentLog) -> None:
         # With nothing to read again, too: it would end what does not take it.
         loop.add_signal_handler(signal.SIGHUP, lambda: _reload(options, site, tls, log, manager))
         await site.streams.names.refresh()  # a table that is not there is told at once
-        await asyncio.get_running_loop().run_in_executor(pool, _see_bucket, remote)
+        with suppress(TimeoutError):  # without S3 there is still the tail to be served
+            await asyncio.wait_for(loop.run_in_executor(pool, _see_bucket, remote), _LOOK_SECONDS)
         if options.metrics_port is not None:
             pages = serving(
                 site.metrics, options.metrics_port, options.metrics_address, who="gateway"

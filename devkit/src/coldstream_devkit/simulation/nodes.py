@@ -60,8 +60,14 @@ class SimBroker:
         return None if last is None else last.data[:CHUNK_HEADER_SIZE]
 
     def header_at(self, vhost: str, queue: str, offset: int) -> bytes | None:
-        """Nobody asks: no two queues have directories of one name here."""
-        raise NotImplementedError
+        """Of the committed chunk with an offset, or the next one; raises as `last_header`."""
+        replica = self._member(queue)
+        self.answered()
+        chunks = (chunk for segment in replica.segments for chunk in segment.chunks)
+        found = next((each for each in chunks if offset < each.next_offset), None)
+        if found is None or found.next_offset > replica.committed:
+            return None
+        return found.data[:CHUNK_HEADER_SIZE]
 
     def leads(self, vhost: str, queue: str) -> bool | None:
         """Who believes to be the writer is told so; raises as `last_header`."""
