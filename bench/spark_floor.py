@@ -23,6 +23,7 @@ from coldstream.spark.read import read_split
 from coldstream.spark.window import Window
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
 NAME = "bench_floor"
@@ -70,6 +71,11 @@ class Floor(DataSource):
 class _Reader(DataSourceReader):
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name
+        """All of them are taken over, as the source does: the rows are those that pass."""
+        del filters
+        return []
 
     def partitions(self) -> list[InputPartition]:
         rows, count = int(self._options["rows"]), int(self._options["partitions"])

@@ -102,10 +102,13 @@ class DirectoryStore:
     def _read(self, key: str, start: int | None, length: int) -> bytes:
         """`length` bytes from `start` on, or the last ones where it is None; fewer at the end."""
         try:
-            with (self._base / key).open("rb", buffering=0) as file:
+            file = os.open(f"{self._base}/{key}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
                 if start is None:
-                    start = max(0, os.fstat(file.fileno()).st_size - length)
-                return os.pread(file.fileno(), length, start)
+                    start = max(0, os.fstat(file).st_size - length)
+                return os.pread(file, length, start)
+            finally:
+                os.close(file)
         except (FileNotFoundError, NotADirectoryError) as exc:
             raise NotFoundError("no such file", key=key) from exc
         except PermissionError as exc:

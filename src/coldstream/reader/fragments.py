@@ -112,6 +112,8 @@ class Fragments:
         self._settings = settings
         self._afresh = settings.policy is ReadPolicy.FORCE
         self._kept = OpenFragments() if opened is None else opened
+        # Asked once: of a protocol the question takes as long as checking a chunk.
+        self._doubted = store if isinstance(store, Doubted) else None
 
     def path(self, entry: Entry) -> str:
         """The key under which the object of `entry` lies."""
@@ -134,19 +136,19 @@ class Fragments:
 
     def doubt(self, path: str) -> None:
         """What was read of an object does not hold: nothing that is kept of it is used again."""
-        if isinstance(self._store, Doubted):
-            self._store.doubt(path)
+        if self._doubted is not None:
+            self._doubted.doubt(path)
 
     def _sure(self, path: str, read: Callable[[], F]) -> F:
         """What is read; once more from the bucket itself, if it does not hold and was kept."""
-        if not isinstance(self._store, Doubted):
+        if self._doubted is None:
             return read()
         try:
             found = read()
         except CorruptDataError:
             found = None
         if found is None or (isinstance(found, FetchedChunks) and found.checked.error is not None):
-            self._store.doubt(path)
+            self._doubted.doubt(path)
             return read()
         return found
 
