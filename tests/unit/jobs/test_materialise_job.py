@@ -186,6 +186,14 @@ def test_a_row_group_with_which_no_worker_gets_on_is_refused_before_anything_is_
         parse("materialise", "tables", ARGUMENTS, argv, environment={})
 
 
+@pytest.mark.parametrize("size", ["0", "1023KiB", "5GiB", "1TiB"])
+def test_a_file_that_s3_does_not_take_at_once_is_refused_before_anything_is_read(size: str) -> None:
+    argv = ["--warehouse", "s3://tables/", "--database", "db", "--file-bytes", size]
+
+    with pytest.raises(InvalidInputError, match="file-bytes: must be 1MiB to 4GiB"):
+        parse("materialise", "tables", ARGUMENTS, argv, environment={})
+
+
 @pytest.mark.parametrize(
     ("size", "bytes_"), [("1MiB", 2**20), ("1GiB", 2**30), ("64M", 64 * 2**20)]
 )
