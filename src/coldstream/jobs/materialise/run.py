@@ -14,7 +14,12 @@ from itertools import chain
 
 import pyarrow as pa
 
-from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
+from coldstream.errors import (
+    ColdstreamError,
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+)
 from coldstream.jobs.materialise.column_plan import grows, plan_columns, sample_of
 from coldstream.jobs.materialise.engine import Engine, StreamNow, TaskPiece
 from coldstream.jobs.materialise.erase import erase_all
@@ -167,13 +172,16 @@ class Runner:
     def _read(
         self, todo: Sequence[tuple[StreamNow, Wanted]], report: TableReport
     ) -> tuple[list[tuple[StreamNow, Wanted]], list[TaskPiece]]:
-        """What is to be read, and of which streams; without those whose manifest is damaged."""
+        """What is to be read, and of which streams.
+
+        Without those whose manifest is damaged, or that have offsets which no column can hold.
+        """
         readable: list[tuple[StreamNow, Wanted]] = []
         pieces: list[TaskPiece] = []
         for now, each in todo:
             try:
                 pieces += self.engine.pieces(now, each.read)
-            except (CorruptDataError, NotFoundError) as error:
+            except (CorruptDataError, InvalidInputError, NotFoundError) as error:
                 self._leave_out({now.stream: error}, report)
             else:
                 readable.append((now, each))
