@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -25,7 +26,13 @@ from coldstream.jobs.materialise.engine import Engine, StreamNow, TaskPiece
 from coldstream.jobs.materialise.erase import erase_all
 from coldstream.jobs.materialise.latest_commit import Merging
 from coldstream.jobs.materialise.perform import Performer, without
-from coldstream.jobs.materialise.plan import Wanted, task_windows, tasks_of, todo_of
+from coldstream.jobs.materialise.plan import (
+    Wanted,
+    files_of,
+    task_windows,
+    tasks_of,
+    todo_of,
+)
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import new_schema, with_rule
 from coldstream.jobs.materialise.rules import TableRule
@@ -133,7 +140,8 @@ class Runner:
         tasks = tasks_of(pieces, shared=rule.shared, max_bytes=settings.task_bytes)
         sized = ((task, sum(piece.size for piece in task)) for task in tasks)
         newest: dict[str, int] = {}
-        windows = list(task_windows(sized, settings.window_bytes))
+        files = partial(files_of, rule)
+        windows = list(task_windows(sized, settings.window_bytes, files))
         last = {piece.stream: n for n, each in enumerate(windows) for piece in chain(*each)}
         for number, whole in enumerate(windows):
             window = [rest for task in whole if (rest := without(task, report.unread))]
