@@ -9,22 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from coldstream.jobs.fleet import FleetSettings, perform
+from coldstream.jobs.fleet import _COUNTS, FleetSettings, perform
 from coldstream.jobs.fleet_streams import gather, stream_rows
 from coldstream.jobs.fleet_walk import WalkUnit, pack, split, times
 from coldstream.jobs.snapshots import TableSnapshot
-from coldstream.manifest.entries import EntryKind
+from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaves
 from coldstream.names import MAX_OFFSET, GroupKey, data_prefix, parse_metadata_key
 from coldstream.plans.claim import KnownHistory, LocalChunk
+from coldstream.plans.policy import PolicySet
 from coldstream.remote.directories import directories
 from coldstream.remote.roots import load, load_root
 from coldstream_devkit.claims import claim
 from tests.glue.conftest import Tier
 from tests.glue.streams import DEEP, EMPTY, HOLED, STRAY
+from tests.support import tier as support
 
 Rows = Callable[[str], list[dict[str, Any]]]
 TAKEN_MS = 1_800_000_000_000
@@ -238,6 +241,28 @@ def test_a_time_that_no_table_can_hold_becomes_the_nearest_that_one_can() -> Non
 
     assert found[1] == datetime(1970, 1, 1, tzinfo=UTC)
     assert (found[0].year, found[2].year) == (1, 9999)
+
+
+def test_an_offset_that_no_column_can_hold_stops_no_table(tmp_path: Path, rows: Rows) -> None:
+    far, stream = support.Tier(), "__far_1"
+    hole = Entry(0, 2**63 + 5, 0, 0, EntryKind.HOLE, 0, 0, 1, 7)
+    far.add(stream, [hole, [support.chunk(2**63 + 5, b"x")]])
+    item = far.catalog.items[stream]
+    whole = WalkUnit(
+        stream, item.root_key, 0, item.next_offset, None, (0, MAX_OFFSET), first=True, weight=2
+    )
+
+    counts = perform(far.store, support.PREFIX, [whole], 0, settings(tmp_path))
+    travelled = pa.RecordBatch.from_pylist(counts, schema=_COUNTS).to_pylist()
+
+    (row,) = stream_rows([item], gather(travelled), PolicySet(), TAKEN_MS).to_pylist()
+    most = 2**63 - 1
+    assert (row["next_offset"], row["offsets"], row["hole_offsets"]) == (most, most, most)
+    found = rows("fleet_fragments")
+    assert [(each["first_offset"], each["next_offset"]) for each in found] == [
+        (0, most), (most, most)
+    ]  # fmt: skip
+    assert {each["key"] for each in found} <= far.store.objects.keys()
 
 
 @pytest.mark.parametrize("objects", [True, False])

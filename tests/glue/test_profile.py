@@ -10,17 +10,19 @@ from hashlib import sha256
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coldstream.adapters.memory import MemoryCatalog
 from coldstream.adapters.metrics import MemoryMetrics
 from coldstream.adapters.place import Place
+from coldstream.errors import CorruptDataError
 from coldstream.jobs import web
-from coldstream.jobs.profile import ProfileSettings, cut, perform, plan, wanted, write
+from coldstream.jobs.profile import ProfileSettings, cut, perform, plan, run, wanted, write
 from coldstream.jobs.profile_charts import MAX_BARS, histogram, sparkline, time_chart
 from coldstream.jobs.profile_count import Bucket, Counted, Histogram, count_chunks, middle
 from coldstream.jobs.profile_report import page
@@ -94,6 +96,22 @@ def test_all_chunks_of_a_stream_are_counted_once_whatever_the_cut(
     assert sum(each.chunks for each in profile.counted.buckets.values()) == 40
     assert len(profile.counted.buckets) == 4
     assert total.longest_gap_ms == 10
+
+
+def test_a_damaged_item_of_the_table_keeps_no_stream_from_its_profile(
+    tier: Tier, tmp_path: Path
+) -> None:
+    whole = tier.catalog.page(None, 1000)
+    catalog = MemoryCatalog()
+    catalog.page = lambda *_, **__: replace(  # type: ignore[method-assign]
+        whole, damaged=(CorruptDataError("no item"),)
+    )
+    report, nothing_new = JobReport("profile"), settings(tmp_path, since_ms=2**62)
+
+    run(cast(Any, None), replace(remote(tier), catalog=catalog), nothing_new, None, report)
+
+    assert report.facts["streams"] == sum(wanted(each, ".*") for each in whole.items)
+    assert "no item" in report.facts["failed"]
 
 
 @pytest.mark.parametrize("path", FIXTURES)
@@ -414,7 +432,7 @@ def test_the_page_escapes_what_clients_call_themselves_and_loads_nothing(tier: T
     hostile = "</td><script>alert('x')</script><img src=x onerror=alert(1)>\""
     sample = Sample()
     sample.add(chunks("dedup-4.3.6"))
-    sample.publishers[hostile] = Seen(2**64 - 1, 0, -(2**63))
+    sample.publishers[hostile] = Seen(2**64 - 1, 2**64 - 1, -(2**63))
     sample.consumers[hostile] = [Seen(2**64 - 1, 0, 2**63 - 1)]
     sample.errors.append(hostile)
     counted = Counted({NOW_MS // HOUR_MS: Bucket(1, 1, 1, 0)}, NOW_MS, NOW_MS, 1, 0)

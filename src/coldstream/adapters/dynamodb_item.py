@@ -77,8 +77,18 @@ def parse_item(item: Mapping[str, Any], prefix: str) -> CatalogItem:
     except (KeyError, ValueError, TypeError, IndexError) as exc:
         raise CorruptDataError(
             f"a catalog item that this release cannot read: {repr(exc)[:300]}",
+            stream=_stream_of(item, prefix),
             key=str(item.get(CATALOG_PARTITION_KEY))[:400],
         ) from exc
+
+
+def _stream_of(item: Mapping[str, Any], prefix: str) -> str | None:
+    """Whose item it is, if only its key can be read."""
+    try:
+        key = _text(item[CATALOG_PARTITION_KEY], len(prefix) + MAX_NAME)
+        return check_stream(key.removeprefix(prefix)) if key.startswith(prefix) else None
+    except (KeyError, ValueError, TypeError):
+        return None
 
 
 def _number(value: Mapping[str, Any], most: int, *, least: int = 0) -> int:

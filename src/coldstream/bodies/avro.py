@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from io import BytesIO
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 import fastavro.read
 
-from coldstream.bodies.registry import Registry
+from coldstream.bodies.registry import Registry, Schema
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
 
 _PRIMITIVE = frozenset(
@@ -64,7 +64,9 @@ class AvroBodies:
             assert self._registry is not None
             try:
                 found = self._registry.schema(schema_id)
-                known = parsed(found.text, {n: s.text for n, s in found.references.items()})
+                if found.kind != "AVRO":
+                    raise InvalidInputError(f"it is a schema of {found.kind}")
+                known = parsed(found.text, _imported(found))
             except (InvalidInputError, NotFoundError) as exc:
                 self._refused[schema_id] = f"schema {schema_id}: {exc.reason}"
                 raise CorruptDataError(self._refused[schema_id]) from exc
@@ -84,12 +86,21 @@ class AvroBodies:
         return json_of(value)
 
 
+def _imported(schema: Schema) -> dict[str, str]:
+    """The schemas that one needs, by name; those come first that the next ones need themselves."""
+    found: dict[str, str] = {}
+    for name, each in schema.references.items():
+        found |= {n: text for n, text in _imported(each).items() if n not in found}
+        found.setdefault(name, each.text)
+    return found
+
+
 def parsed(text: str, references: Mapping[str, str] | None = None) -> Any:
     """A schema as fastavro reads by it, without logical types but decimals.
 
     Args:
         text: of the schema.
-        references: schemas that it names, by name.
+        references: schemas that it names, by name; each behind those that it names itself.
 
     Raises:
         InvalidInputError: it is no schema, refers to itself, or has lists of what takes no bytes.
@@ -103,9 +114,10 @@ def parsed(text: str, references: Mapping[str, str] | None = None) -> Any:
         words = f"{type(exc).__name__}: {exc}"[:200]
         raise InvalidInputError(f"this is no Avro schema: {words}") from exc
     _check(made, named, (), {})
+    room = iter(range(_MAX_DEFAULTS))
     try:
         for each in named.values():
-            _set_defaults(each, named)
+            _set_defaults(each, named, room)
     except ValueError as exc:
         raise InvalidInputError(f"this is no Avro schema: a default has {exc}") from exc
     return made
@@ -149,18 +161,29 @@ for _kind in ("bytes", "fixed"):
     fastavro.read.LOGICAL_READERS[f"{_kind}-{_DECIMAL}"] = _exact
 
 
-def _set_defaults(record: Any, named: Mapping[str, Any]) -> None:
+#: Values that all defaults of a schema have together. What one leaves out has a default itself, so
+#: a few records within one another could stand for any number.
+_MAX_DEFAULTS = 100_000
+
+
+def _set_defaults(record: Any, named: Mapping[str, Any], room: Iterator[int]) -> None:
     """Make defaults the values that they stand for: fastavro gives them as the schema's JSON."""
     for field in record.get("fields", ()):
         if "default" in field:
-            field["default"] = _default(field["type"], field["default"], named)
+            field["default"] = _default(field["type"], field["default"], named, room)
 
 
-def _default(schema: Any, value: Any, named: Mapping[str, Any]) -> Any:
-    """A default as it would be read: in JSON each character of text is a byte of bytes."""
+def _default(schema: Any, value: Any, named: Mapping[str, Any], room: Iterator[int]) -> Any:
+    """A default as it would be read: in JSON each character of text is a byte of bytes.
+
+    Raises:
+        ValueError: it, or those before it, have too many values, or one that is none.
+    """
+    if next(room, None) is None:
+        raise ValueError(f"more than {_MAX_DEFAULTS} values, with all others")
     if isinstance(schema, list):
         fits = [each for each in schema if (each == "null") == (value is None)]
-        return _default(fits[0], value, named) if fits else value
+        return _default(fits[0], value, named, room) if fits else value
     if isinstance(schema, str):
         schema = named.get(schema, {"type": schema})
     match schema["type"], value:
@@ -168,17 +191,19 @@ def _default(schema: Any, value: Any, named: Mapping[str, Any]) -> Any:
             data = value.encode("latin-1", "replace")
             return _exact(data, schema) if schema.get("logicalType") == _DECIMAL else data
         case "array", list():
-            return [_default(schema["items"], each, named) for each in value]
+            return [_default(schema["items"], each, named, room) for each in value]
         case "map", dict():
-            return {key: _default(schema["values"], each, named) for key, each in value.items()}
+            kind = schema["values"]
+            return {key: _default(kind, each, named, room) for key, each in value.items()}
         case "record" | "error", dict():
-            inside = {each["name"]: each["type"] for each in schema["fields"]}
+            whole = {f["name"]: f["default"] for f in schema["fields"] if "default" in f} | value
             return {
-                key: _default(inside[key], each, named) if key in inside else each
-                for key, each in value.items()
+                f["name"]: _default(f["type"], whole[f["name"]], named, room)
+                for f in schema["fields"]
+                if f["name"] in whole
             }
         case ((dict() | list()), _):
-            return _default(schema["type"], value, named)
+            return _default(schema["type"], value, named, room)
     return value
 
 

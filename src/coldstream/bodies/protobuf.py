@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from google.protobuf import (
     any_pb2,
@@ -39,6 +39,8 @@ _COMMON = (
 )  # fmt: skip
 _MAX_INDEXES = 64
 
+T = TypeVar("T")
+
 
 class ProtobufBodies:
     """Makes JSON of bodies.
@@ -46,7 +48,8 @@ class ProtobufBodies:
     Args:
         schema: a FileDescriptorSet in base64; "" if a registry knows those of all bodies.
         message: full name of the message; "" for the first of the last file.
-        registry: knows the schemas that bodies name; None if they name none.
+        registry: knows the schemas that bodies name; None if they name none. A body of another
+            message than that is none, whatever its schema.
         limit: bytes of a body.
 
     Raises:
@@ -55,9 +58,11 @@ class ProtobufBodies:
 
     def __init__(self, schema: str, message: str, registry: Registry | None, limit: int) -> None:
         self._message = message_of(schema, message) if schema else None
+        self._number = None if self._message is None else number_of(self._message)
         self._registry = registry
         self._limit = limit
         self._files: dict[str, Any] = {}
+        self._names: dict[tuple[str | int, ...], str] = {}
         #: Why there is no schema of an id; nobody asks for it again.
         self._refused: dict[str, str] = {}
 
@@ -73,7 +78,12 @@ class ProtobufBodies:
             schema_id, body = self._registry.split(body, self._limit)
             if self._registry.indexed:
                 indexes, body = message_indexes(body)
-                descriptor = descriptor or self._written_by(schema_id, indexes)
+                if descriptor is None:
+                    descriptor = self._written_by(schema_id, indexes)
+                else:
+                    self._check(descriptor, schema_id, indexes)
+            else:
+                body = self._of_number(body)
         assert descriptor is not None
         made = message_factory.GetMessageClass(descriptor)()
         try:
@@ -85,22 +95,52 @@ class ProtobufBodies:
         ).encode()
 
     def _written_by(self, schema_id: str, indexes: list[int]) -> Descriptor:
+        def found(schema: Schema) -> Descriptor:
+            file = self._files.get(schema_id)
+            if file is None:
+                file = self._files[schema_id] = file_of(schema)
+            message = list(file.message_types_by_name.values())[indexes[0]]
+            for index in indexes[1:]:
+                message = message.nested_types[index]
+            return message
+
+        return self._of_schema(schema_id, indexes, found)
+
+    def _check(self, descriptor: Descriptor, schema_id: str, indexes: list[int]) -> None:
+        """See that a body is such a message: another one has the same numbers for other fields."""
+        place: tuple[str | int, ...] = (schema_id, *indexes)
+        name = self._names.get(place)
+        if name is None:
+            name = self._of_schema(schema_id, indexes, lambda schema: name_of(schema, indexes))
+            self._names[place] = name
+        if name != descriptor.full_name:
+            raise CorruptDataError(f"the body is {name}, and no {descriptor.full_name}")
+
+    def _of_number(self, body: bytes) -> bytes:
+        """What follows the number of a message, which must be that of ours.
+
+        Of the writer's file there is no more than source text, so nobody can look whose that is.
+        """
+        assert self._message is not None
+        number, at = _unsigned(body, 0)
+        if number != self._number:
+            raise CorruptDataError(
+                f"the body is message {number} of its file by name, and {self._message.full_name}"
+                f" is {self._number} of the one that was given"
+            )
+        return body[at:]
+
+    def _of_schema(self, schema_id: str, indexes: list[int], made: Callable[[Schema], T]) -> T:
         assert self._registry is not None
         if schema_id in self._refused:
             raise CorruptDataError(self._refused[schema_id])
-        file = self._files.get(schema_id)
         try:
-            if file is None:
-                file = self._files[schema_id] = file_of(self._registry.schema(schema_id))
-            found = list(file.message_types_by_name.values())[indexes[0]]
-            for index in indexes[1:]:
-                found = found.nested_types[index]
+            return made(self._registry.schema(schema_id))
         except (InvalidInputError, NotFoundError) as exc:
             self._refused[schema_id] = f"schema {schema_id}: {exc.reason}"
             raise CorruptDataError(self._refused[schema_id]) from exc
         except IndexError as exc:
             raise CorruptDataError(f"schema {schema_id} has no message {indexes}") from exc
-        return found
 
 
 def message_of(schema: str, name: str) -> Descriptor:
@@ -138,13 +178,36 @@ def file_of(schema: Schema) -> Any:
         raise InvalidInputError(f"this is no Protobuf descriptor: {exc}"[:300]) from exc
 
 
-def _added(pool: descriptor_pool.DescriptorPool, schema: Schema, name: str) -> str:
+def name_of(schema: Schema, indexes: list[int]) -> str:
+    """The full name of a message of a file that a registry gave; what it imports does not matter.
+
+    Raises:
+        InvalidInputError: it is no such file.
+        IndexError: it has no such message.
+    """
+    try:
+        file = _file(schema)
+    except (DecodeError, ValueError) as exc:
+        raise InvalidInputError(f"this is no Protobuf descriptor: {exc}"[:300]) from exc
+    names, inside = [file.package] if file.package else [], file.message_type
+    for index in indexes:
+        names.append(inside[index].name)
+        inside = inside[index].nested_type
+    return ".".join(names)
+
+
+def _file(schema: Schema) -> descriptor_pb2.FileDescriptorProto:
     if schema.kind != "PROTOBUF":
         raise InvalidInputError(f"it is a schema of {schema.kind}")
-    for imported, each in schema.references.items():
-        _added(pool, each, imported)
     file = descriptor_pb2.FileDescriptorProto()
     file.ParseFromString(base64.b64decode(schema.text))
+    return file
+
+
+def _added(pool: descriptor_pool.DescriptorPool, schema: Schema, name: str) -> str:
+    file = _file(schema)
+    for imported, each in schema.references.items():
+        _added(pool, each, imported)
     file.name = name
     _add(pool, file)
     return name
@@ -184,13 +247,29 @@ def message_indexes(body: bytes) -> tuple[list[int], bytes]:
     return found, body[at:]
 
 
+def number_of(descriptor: Descriptor) -> int:
+    """The number of a message in Glue's way: its place among all of its file, by their names."""
+    names: list[str] = []
+    waiting = list(descriptor.file.message_types_by_name.values())
+    while waiting:
+        each = waiting.pop()
+        names.append(each.full_name)
+        waiting += each.nested_types
+    return sorted(names).index(descriptor.full_name)
+
+
 def _varint(body: bytes, at: int) -> tuple[int, int]:
+    value, at = _unsigned(body, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _unsigned(body: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     for number, byte in enumerate(body[at : at + 5]):
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), at + number + 1
+            return value, at + number + 1
     raise CorruptDataError("the message indexes of the body are cut")
 
 

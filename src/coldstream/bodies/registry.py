@@ -3,10 +3,14 @@
     usual   u8 0 │ u32 id, big-endian │ body                    GET /schemas/ids/ID
     Glue    u8 3 │ u8 0, or 5 for zlib │ 16-byte UUID │ body    GetSchemaVersion
 
+Protobuf has more in front of the body: the path to its message as zigzag varints, their number
+first; with Glue one varint, its number among all messages of the file, those within others too, by
+their full names.
+
 Sources: Confluent Schema Registry, "Wire format" and API reference; AWS Glue Schema Registry,
-awslabs/aws-glue-schema-registry, class AWSSchemaRegistryConstants. A schema is asked for once a
-process: neither registry ever changes what an id stands for. COLDSTREAM_REGISTRY_AUTH (user:secret)
-is sent to the one with the usual interface, if it is set.
+awslabs/aws-glue-schema-registry, classes AWSSchemaRegistryConstants and MessageIndexFinder. A
+schema is asked for once a process: neither registry ever changes what an id stands for.
+COLDSTREAM_REGISTRY_AUTH (user:secret) is sent to the one with the usual interface, if it is set.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from http.client import HTTPException
 from typing import Any, Protocol
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
@@ -59,7 +64,7 @@ class Registry(Protocol):
     """Knows schemas.
 
     Attributes:
-        indexed: whether Protobuf follows a path of indexes, which says which message it is.
+        indexed: whether it is a path of indexes that says which message a body of Protobuf is.
     """
 
     indexed: bool
@@ -177,7 +182,7 @@ class HttpRegistry:
             if exc.code in (401, 403):
                 raise PermissionDeniedError(f"{words}; {ENV_AUTH} is user:secret") from exc
             raise UnavailableError(words) from exc
-        except (URLError, OSError, ValueError, RecursionError) as exc:
+        except (URLError, OSError, HTTPException, ValueError, RecursionError) as exc:
             raise UnavailableError(f"the schema registry at {self._url}: {exc}") from exc
         if len(data) > _MAX_ANSWER:
             raise InvalidInputError(f"{self._url}{path}: more than {_MAX_ANSWER} bytes")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from coldstream.jobs.fleet_tables import STREAMS
+from coldstream.jobs.fleet_tables import MAX_NUMBER, STREAMS
 from coldstream.jobs.materialise.times import MAX_MS, MIN_MS
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.plans.policy import PolicySet, effective
@@ -74,24 +74,26 @@ def _stream_row(
         "vhost": item.name.vhost,
         "queue": item.name.queue,
         "state": str(item.state),
-        "first_offset": item.first_offset,
-        "next_offset": item.next_offset,
-        "offsets": item.next_offset - item.first_offset,
+        "first_offset": _signed(item.first_offset),
+        "next_offset": _signed(item.next_offset),
+        "offsets": _signed(item.next_offset - item.first_offset),
         "first_time": _time(item.first_timestamp) if has else None,
         "last_time": _time(item.last_timestamp) if has else None,
         "age_seconds": (taken_ms - item.first_timestamp) // 1000 if has else None,
         "lag_seconds": (taken_ms - item.last_timestamp) // 1000 if has else None,
         "last_commit": _time(total.last_commit_ms) if total.last_commit_ms else None,
-        "bytes": item.total_size,
+        "bytes": _signed(item.total_size),
         "fragments": item.fragments,
         "holes": counts.get("holes", 0),
-        "hole_offsets": counts.get("hole_offsets", 0),
+        "hole_offsets": _signed(counts.get("hole_offsets", 0)),
         "smallest_bytes": total.smallest,
         "largest_bytes": total.largest,
         "groups": counts.get("groups", 0),
         "epoch": item.epoch,
         "version": item.version,
-        "ledger": [{"epoch": each.epoch, "floor": each.floor} for each in item.ledger.claims],
+        "ledger": [
+            {"epoch": each.epoch, "floor": _signed(each.floor)} for each in item.ledger.claims
+        ],
         "root_key": item.root_key,
         "quarantine_key": total.quarantine_key,
         "retention_rule": rules.retention_rule,
@@ -103,6 +105,10 @@ def _stream_row(
         "undelete_until": _time(item.undelete_until) if item.undelete_until else None,
         "error": total.error,
     }
+
+
+def _signed(offset: int) -> int:
+    return min(offset, MAX_NUMBER)
 
 
 def _time(milliseconds: int) -> int:

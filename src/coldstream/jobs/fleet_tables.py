@@ -7,6 +7,8 @@ import pyarrow as pa
 from coldstream.jobs.snapshots import STREAM, TIME, SnapshotTable, column
 
 _TEXT, _NUMBER, _FLAG = pa.string(), pa.int64(), pa.bool_()
+#: The greatest of a column; offsets may be greater.
+MAX_NUMBER = 2**63 - 1
 
 STREAMS = SnapshotTable(
     "fleet_streams",

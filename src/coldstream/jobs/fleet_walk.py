@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.cut_off import CutOff
-from coldstream.jobs.fleet_tables import FRAGMENTS, OBJECTS
+from coldstream.jobs.fleet_tables import FRAGMENTS, MAX_NUMBER, OBJECTS
 from coldstream.jobs.materialise.times import MAX_MS, MIN_MS
 from coldstream.jobs.snapshots import TIME
 from coldstream.manifest.entries import Entries, Entry, EntryKind
@@ -169,32 +170,26 @@ def _leaves(
             yield from _leaves(fetch(entry).entries, fetch, first, below)
 
 
-def _columns(leaves: NDArray[np.void]) -> dict[str, NDArray[np.int64]]:
+def _columns(leaves: NDArray[np.void]) -> dict[str, NDArray[Any]]:
     kinds = leaves["kind_size"].astype(np.uint64)
     return {
         "hole": (kinds >> np.uint64(56)).astype(np.int64) == EntryKind.HOLE,
         "bytes": (kinds & np.uint64(_SIZE)).astype(np.int64),
         "uid": leaves["uid"].astype(np.uint64),
+        **{name: leaves[name].astype(np.uint64) for name in ("first_offset", "next_offset")},
         **{
             name: leaves[name].astype(np.int64)
-            for name in (
-                "first_offset",
-                "next_offset",
-                "min_timestamp",
-                "max_timestamp",
-                "records",
-                "epoch",
-            )
+            for name in ("min_timestamp", "max_timestamp", "records", "epoch")
         },
     }
 
 
-def _count(columns: dict[str, NDArray[np.int64]], walked: Walked) -> None:
+def _count(columns: dict[str, NDArray[Any]], walked: Walked) -> None:
     holes, sizes = columns["hole"], columns["bytes"]
     walked.fragments += len(holes)
     walked.holes += int(holes.sum())
     lengths = columns["next_offset"] - columns["first_offset"]
-    walked.hole_offsets += int(lengths[holes].sum())
+    walked.hole_offsets = min(walked.hole_offsets + int(lengths[holes].sum()), MAX_NUMBER)
     walked.uids.update(columns["uid"].tolist())
     data = sizes[~holes]
     if len(data):
@@ -203,9 +198,7 @@ def _count(columns: dict[str, NDArray[np.int64]], walked: Walked) -> None:
         walked.largest = high if walked.largest is None else max(high, walked.largest)
 
 
-def _batch(
-    stream: str, prefix: str, path: str, columns: dict[str, NDArray[np.int64]]
-) -> pa.RecordBatch:
+def _batch(stream: str, prefix: str, path: str, columns: dict[str, NDArray[Any]]) -> pa.RecordBatch:
     count = len(columns["uid"])
     uids = [f"{uid:016x}" for uid in columns["uid"].tolist()]
     kinds = ["hole" if hole else "fragment" for hole in columns["hole"].tolist()]
@@ -221,8 +214,8 @@ def _batch(
         [
             pa.array([stream] * count, pa.string()),
             pa.array(kinds, pa.string()),
-            pa.array(firsts),
-            pa.array(nexts),
+            signed(firsts),
+            signed(nexts),
             times(columns["min_timestamp"]),
             times(columns["max_timestamp"]),
             pa.array(columns["bytes"]),
@@ -234,6 +227,11 @@ def _batch(
         ],
         schema=FRAGMENTS.schema,
     )
+
+
+def signed(offsets: NDArray[np.uint64]) -> pa.Array:
+    """Offsets as a column, whose numbers have a sign."""
+    return pa.array(np.minimum(offsets, np.uint64(MAX_NUMBER)).astype(np.int64))
 
 
 def times(milliseconds: NDArray[np.int64]) -> pa.Array:

@@ -36,7 +36,7 @@ from coldstream.jobs.snapshots import (
     part_file,
     register,
 )
-from coldstream.jobs.streams import check_named, named
+from coldstream.jobs.streams import all_items, check_named, named
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.root import Root
@@ -121,14 +121,14 @@ def run(
         UnavailableError, PermissionDeniedError: the catalog, the store or Glue.
     """
     check_target(catalog, ALL)
-    every = list(remote.catalog.streams())
+    every, damaged = all_items(remote.catalog)
     items = [item for item in every if wanted(item, settings.streams)]
     check_named(settings.streams, items, every)
     profiles, work = plan(remote, items, settings)
     for stream, counted, sample in _performed(spark, work, remote.place, settings):
         profiles[stream].counted.merge(counted, settings.bucket_ms)
         profiles[stream].sample.merge(sample)
-    write(profiles.values(), settings, catalog, report)
+    write(profiles.values(), settings, catalog, report, damaged)
 
 
 def wanted(item: CatalogItem, pattern: str) -> bool:
@@ -304,8 +304,12 @@ def write(
     settings: ProfileSettings,
     catalog: SnapshotTables | None,
     report: JobReport,
+    damaged: Sequence[ColdstreamError] = (),
 ) -> None:
-    """Write the tables and the page, register the tables, and tell where they are."""
+    """Write the tables and the page, register the tables, and tell where they are.
+
+    And which items of the table, beside the streams that are told, could not be read (`damaged`).
+    """
     snapshot = settings.snapshot
     made = tables(profiles, bucket_ms=settings.bucket_ms, prices=settings.prices)
     for table in ALL:
@@ -327,6 +331,6 @@ def write(
         "streams": streams.num_rows,
         "bytes": sum(streams.column("bytes").to_pylist()),
         "sampled_bytes": sum(streams.column("sampled_bytes").to_pylist()),
-        "failed": [f"{row['stream']}: {row['error']}" for row in failed],
+        "failed": [*(f"{row['stream']}: {row['error']}" for row in failed), *map(str, damaged)],
     }
-    report.count(deployment.METRIC_STREAMS_FAILED, len(failed))
+    report.count(deployment.METRIC_STREAMS_FAILED, len(failed) + len(damaged))

@@ -304,7 +304,7 @@ def producer_rows(profile: Profile) -> Iterator[dict[str, Any]]:
             "stream": profile.item.stream,
             "reference": reference,
             "last_sequence": signed(seen.value),
-            "chunk_id": seen.chunk_id,
+            "chunk_id": signed(seen.chunk_id),
             "seen": microseconds(seen.timestamp),
         }
 

@@ -6,13 +6,13 @@ trailer holds, so that other uploads of a range make no difference. Every differ
 Both are of one moment: the live tree is the one that an item named, and of the bucket only objects
 that end at or below its next offset take part. A commit, a consolidation or a collection meanwhile
 may still make the two differ; so a difference counts only if the item names the same root
-afterwards. Between two holes each section is built for itself: an upload that came after its hole
-was committed is a finding of scrub.
+afterwards, or if it is the same however often the stream is compared anew. Between two holes each
+section is built for itself: an upload that came after its hole was committed is a finding of scrub.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from coldstream.errors import (
@@ -175,6 +175,7 @@ def shadow(context: Context, stream: str, perform: Perform) -> Shadow:
         ConflictError: the stream is being deleted or rebuilt, or moves on all the time.
         UnavailableError: S3 or DynamoDB did not answer.
     """
+    lasting: Collection[Difference] | None = None
     for repeat in range(_REPEATS):
         item = load_item(context, stream)
         found = Shadow(stream, item.version, repeats=repeat)
@@ -184,10 +185,14 @@ def shadow(context: Context, stream: str, perform: Perform) -> Shadow:
         except (CorruptDataError, NotFoundError) as error:
             place = (item.first_offset, item.next_offset)
             found.add(DifferenceKind.UNREADABLE, *place, str(error), "")
-        # Whatever was committed meanwhile explains any difference.
+        # Whatever was committed meanwhile explains a difference, unless it is there each time.
         if not found.differences or load_item(context, stream).root_key == item.root_key:
             return found
-    raise ConflictError(f"the manifest moved on {_REPEATS} times", stream=stream)
+        lasting = {each for each in found.differences if lasting is None or each in lasting}
+    if not lasting:
+        raise ConflictError(f"the manifest moved on {_REPEATS} times", stream=stream)
+    found.differences = [each for each in found.differences if each in lasting]
+    return found
 
 
 def _compare_section(

@@ -229,7 +229,7 @@ def _tracking(found: Iterator[Found], planned: PlannedStream) -> Iterator[Row]:
                     "type": value.tracking_type.name.lower(),
                     "reference": value.name,
                     "value": min(number, _MAX_INT64),
-                    "chunk_id": value.chunk_id,
+                    "chunk_id": value.chunk_id and min(value.chunk_id, _MAX_INT64),
                 }
 
 

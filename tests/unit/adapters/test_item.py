@@ -149,6 +149,7 @@ def test_what_no_item_can_say_is_damage_before_anybody_counts_with_it(
     with pytest.raises(CorruptDataError, match="cannot read") as caught:
         parse_item({**values(ITEM), attribute: value}, PREFIX)
 
+    assert caught.value.stream == (None if attribute == "stream" else STREAM)
     str(caught.value).encode()
     assert len(str(caught.value)) < 1000
 

@@ -178,6 +178,11 @@ TAX = {"type": "record", "name": "Tax", "fields": [
     {"name": "rate", "type": MONEY}, {"name": "id", "type": TAX_ID}
 ]}  # fmt: skip
 
+PLACE = {"type": "record", "name": "Place", "fields": [
+    {"name": "city", "type": "string", "default": "Ulm"}, {"name": "zip", "type": "string"},
+    {"name": "tax", "type": [TAX, "null"], "default": {"rate": "\u0005", "id": "\u00ff"}},
+]}  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("kind", "default", "expected"),
@@ -193,8 +198,12 @@ TAX = {"type": "record", "name": "Tax", "fields": [
         ({"type": "map", "values": MONEY}, {"a": "\u0005"}, {"a": "0.05"}),
         (TAX, {"rate": "\u0007", "id": "\u00ff"}, {"rate": "0.07", "id": "/w=="}),
         ("double", 1, 1),
+        (PLACE, {}, {"city": "Ulm", "tax": {"rate": "0.05", "id": "/w=="}}),
+        (PLACE, {"zip": "1", "city": "Bonn"},
+         {"city": "Bonn", "zip": "1", "tax": {"rate": "0.05", "id": "/w=="}}),
+        ({"type": "array", "items": PLACE}, [{"tax": None}], [{"city": "Ulm", "tax": None}]),
     ],
-)
+)  # fmt: skip
 def test_a_field_that_a_body_was_written_without_has_the_default_of_the_table_s_schema(
     kind: Any, default: Any, expected: Any
 ) -> None:
@@ -213,8 +222,43 @@ def test_a_field_that_a_body_was_written_without_has_the_default_of_the_table_s_
         assert found == {"n": 5, "new": expected}
 
 
+def test_defaults_that_a_few_records_make_very_many_are_refused() -> None:
+    kind: Any = {"type": "record", "name": "R0", "fields": [
+        {"name": "n", "type": "int", "default": 1}]}  # fmt: skip
+    for number in range(1, 40):
+        twice = [{"name": "a", "type": kind}, {"name": "b", "type": f"R{number - 1}"}]
+        fields = [{**each, "default": {}} for each in twice]
+        kind = {"type": "record", "name": f"R{number}", "fields": fields}
+
+    with pytest.raises(InvalidInputError, match="a default has more than 100000 values"):
+        parsed(json.dumps(kind))
+
+
+def test_a_schema_is_read_with_what_its_references_refer_to_in_whatever_order() -> None:
+    city = {"type": "record", "name": "geo.City", "fields": [{"name": "n", "type": "int"}]}
+    place = {"type": "record", "name": "geo.Place", "fields": [{"name": "city", "type": "City"}]}
+    order = {"type": "record", "name": "Order", "fields": [
+        {"name": "to", "type": "geo.Place"}, {"name": "of", "type": "geo.City"}]}  # fmt: skip
+
+    def answer(schema: Any, *references: str) -> Any:
+        named = [{"name": name, "subject": name, "version": 1} for name in references]
+        return {"schema": json.dumps(schema), "references": named}
+
+    answers = Answers(
+        {
+            "/schemas/ids/1": answer(order, "geo.Place", "geo.City"),
+            "/subjects/geo.Place/versions/1": answer(place, "geo.City"),
+            "/subjects/geo.City/versions/1": answer(city),
+        }
+    )
+    bodies = AvroBodies("", HttpRegistry("http://r", answers), 2**20)
+
+    assert json.loads(bodies(framed(1, b"\x02\x04"))) == {"to": {"city": {"n": 1}}, "of": {"n": 2}}
+
+
 def test_a_body_without_the_head_or_of_a_schema_that_is_none_is_told() -> None:
-    answers = Answers({"/schemas/ids/3": {"schema": json.dumps(NODE)}})
+    text = {"schemaType": "JSON", "schema": '{"type": "string"}'}  # it could be taken for Avro
+    answers = Answers({"/schemas/ids/3": {"schema": json.dumps(NODE)}, "/schemas/ids/4": text})
     bodies = AvroBodies("", HttpRegistry("http://r", answers), 2**20)
 
     with pytest.raises(CorruptDataError, match="id of a schema"):
@@ -222,7 +266,9 @@ def test_a_body_without_the_head_or_of_a_schema_that_is_none_is_told() -> None:
     for _ in range(2):
         with pytest.raises(CorruptDataError, match=r"schema 3: .* refers to itself"):
             bodies(framed(3, b"\x00"))
-    assert len(answers.asked) == 1
+        with pytest.raises(CorruptDataError, match="schema 4: it is a schema of JSON"):
+            bodies(framed(4, b"\x02a"))
+    assert len(answers.asked) == 2
 
 
 class Glue:

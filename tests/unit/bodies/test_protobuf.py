@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from coldstream.bodies.protobuf import ProtobufBodies, message_indexes
-from coldstream.bodies.registry import HttpRegistry
+from coldstream.bodies.registry import GlueRegistry, HttpRegistry
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.jobs.materialise.declared_protobuf import protobuf_fields
 from coldstream.jobs.materialise.json_body import Misfits, parse_bodies
@@ -236,6 +237,48 @@ def test_a_body_is_the_message_that_its_indexes_say_of_the_schema_that_it_names(
     with pytest.raises(CorruptDataError, match=r"schema 5 has no message \[3\]"):
         bodies(framed(5, b"\x02\x06"))
     assert len(answers.asked) == 4
+
+
+def test_a_body_of_another_message_than_the_table_s_is_told_and_not_read_by_its_numbers() -> None:
+    file = order_file(imports="of/nobody.proto")  # the registry keeps it to itself
+    add_fields(file.message_type.add(name="Refund"), [FIELDS[0]])
+    whole = {"schemaType": "PROTOBUF", "schema": serialized(file)}
+    answers = Answers(
+        {
+            "/schemas/ids/5": whole,
+            "/schemas/ids/5?format=serialized": whole,
+            "/schemas/ids/6": {"schemaType": "AVRO", "schema": "{}"},
+        }
+    )
+    bodies = ProtobufBodies(SCHEMA, NAME, HttpRegistry("http://r", answers), 2**20)
+
+    for _ in range(2):
+        assert json.loads(bodies(framed(5, b"\x00" + an_order()))) == AS_JSON
+        with pytest.raises(CorruptDataError, match=r"the body is shop\.Refund, and no shop\.Order"):
+            bodies(framed(5, b"\x02\x02" + b"\x08\x07"))
+        with pytest.raises(CorruptDataError, match=r"is shop\.Order\.CountsEntry, and no"):
+            bodies(framed(5, b"\x04\x00\x00"))
+        with pytest.raises(CorruptDataError, match=r"schema 5 has no message \[2\]"):
+            bodies(framed(5, b"\x02\x04"))
+        with pytest.raises(CorruptDataError, match=r"schema 6: .* a schema of AVRO"):
+            bodies(framed(6, b"\x00"))
+    assert len(answers.asked) == 3
+
+
+def test_with_the_head_of_glue_a_body_is_the_message_of_that_number_among_all_by_name() -> None:
+    client: Any = None  # it has source text only, so nobody asks it
+    bodies = ProtobufBodies(SCHEMA, NAME, GlueRegistry(client), 2**20)
+    head = bytes([3, 0]) + bytes(16)
+
+    assert json.loads(bodies(head + b"\x01" + an_order())) == AS_JSON
+    packed = bytes([3, 5]) + bytes(16) + zlib.compress(b"\x01" + an_order())
+    assert json.loads(bodies(packed)) == AS_JSON
+    # shop.Line, shop.Order.CountsEntry, and nobody
+    for number, wire in ((0, b"\x00"), (2, b"\x02"), (300, b"\xac\x02")):
+        with pytest.raises(CorruptDataError, match=rf"message {number} .* shop\.Order is 1 of"):
+            bodies(head + wire + an_order())
+    with pytest.raises(CorruptDataError, match="cut"):
+        bodies(head)
 
 
 @pytest.mark.parametrize("head", [b"", b"\x80", b"\xff" * 9, b"\x01", b"\x02\x01", b"\xfe\x01"])

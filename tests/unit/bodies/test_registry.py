@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import create_server
 from threading import Thread
 from typing import Any, ClassVar
 
@@ -102,6 +104,30 @@ def test_an_answer_that_is_no_schema_is_told_by_what_it_means(
 def test_a_registry_that_is_nowhere_is_unavailable() -> None:
     with pytest.raises(UnavailableError, match="registry at"):
         HttpRegistry("http://127.0.0.1:1").schema("7")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9.7\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n{",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200,
+    ],
+)
+def test_an_answer_that_is_cut_or_no_http_is_none(answer: bytes) -> None:
+    def serve() -> None:
+        connection, _ = server.accept()
+        with closing(connection):
+            connection.recv(4096)
+            connection.sendall(answer)
+
+    with closing(create_server(("127.0.0.1", 0))) as server:
+        thread = Thread(target=serve, daemon=True)
+        thread.start()
+        with pytest.raises(UnavailableError, match="registry at"):
+            HttpRegistry(f"http://127.0.0.1:{server.getsockname()[1]}").schema("7")
+        thread.join()
 
 
 def test_references_that_never_end_are_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coldstream.errors import UnavailableError
+from coldstream.errors import CorruptDataError, UnavailableError
 from coldstream.jobs.materialise.choose import Chosen, choose
 from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.plan import BackfillWindow
@@ -29,6 +29,7 @@ def _run(
     items: list[CatalogItem],
     *,
     unread: str = "",
+    damaged: str = "",
     window: BackfillWindow = _PLAIN,
 ) -> Chosen:
     """As the job does it."""
@@ -38,7 +39,9 @@ def _run(
             raise UnavailableError("no answer")
         return site.now(item.stream)
 
-    chosen = choose((RULE,), items, window, look)
+    wrong = {damaged: CorruptDataError("damaged")} if damaged else {}
+    readable = [item for item in items if item.stream not in wrong]
+    chosen = choose((RULE,), readable, window, look, wrong)
     ((rule, meant),) = chosen.by_table()["db.t"]
     runner = Runner(site.engine, lambda: f"{next(site.ids):016x}", lambda _: None, lambda _: None)
     runner.fill(rule, site.tables, meant.streams, RunSettings(window), named=meant.names)
@@ -49,6 +52,7 @@ def _run(
     ("old", "how"),
     [
         pytest.param(OLD, {"unread": ORDERS}, id="cannot be read now"),
+        pytest.param(OLD, {"damaged": ORDERS}, id="its item is damaged"),
         pytest.param(
             replace(OLD, state=StreamState.DELETED),
             {"window": BackfillWindow(next_offset=100)},

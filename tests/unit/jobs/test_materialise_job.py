@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from coldstream import deployment
 from coldstream.adapters.place import Place
-from coldstream.errors import ErrorKind, InternalError, InvalidInputError, UnavailableError
+from coldstream.errors import (
+    CorruptDataError,
+    ErrorKind,
+    InternalError,
+    InvalidInputError,
+    UnavailableError,
+)
 from coldstream.jobs.arguments import Given, parse
 from coldstream.jobs.materialise import job
 from coldstream.jobs.materialise.choose import Chosen, Meant
@@ -24,6 +30,7 @@ from coldstream.jobs.materialise.table_report import TableReport
 from coldstream.jobs.report import JobReport
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.root import Root
+from coldstream.ports import CatalogPage
 from coldstream.remote.roots import Snapshot
 
 RULES = (TableRule("a.*", "db.first"), TableRule("b.*", "db.second"), TableRule("c.*", "db.third"))
@@ -97,7 +104,8 @@ def test_a_deleted_stream_is_looked_at_where_tables_go_on_and_left_alone_by_a_ba
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     items = [_item("a", StreamState.LIVE), _item("b", StreamState.DELETED)]
-    remote = SimpleNamespace(catalog=SimpleNamespace(streams=lambda: items))
+    page = CatalogPage(tuple(items), None)
+    remote = SimpleNamespace(catalog=SimpleNamespace(page=lambda *_: page))
     monkeypatch.setattr(job, "connect", lambda _: remote)
     monkeypatch.setattr(
         job, "stream_now", lambda _, item: StreamNow(item.stream, item.stream, 5, 50)
@@ -110,6 +118,26 @@ def test_a_deleted_stream_is_looked_at_where_tables_go_on_and_left_alone_by_a_ba
     assert plain.rules[RULES[1]] == Meant([StreamNow("b", "b", 50, 50, deleted=True)], ["b"])
     assert list(back_fill.by_table()) == ["db.first"]
     assert back_fill.rules[RULES[1]] == Meant([], ["b"])
+
+
+def test_a_damaged_item_of_the_table_stops_no_stream_and_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bad = CorruptDataError("no item", stream="x")
+    page = CatalogPage((_item("a", StreamState.LIVE),), None, (bad, CorruptDataError("none")))
+    remote = SimpleNamespace(catalog=SimpleNamespace(page=lambda *_: page))
+    monkeypatch.setattr(job, "connect", lambda _: remote)
+    monkeypatch.setattr(job, "stream_now", lambda _, item: StreamNow(item.stream, "a", 5, 50))
+    monkeypatch.setattr(job, "rules_of", lambda *_: RULES)
+    monkeypatch.setattr(job, "open_tables", lambda rule, *_: rule.table)
+    monkeypatch.setattr(job, "_fill", lambda _, pair, *__: TableReport(pair, rows=7))
+    report, spark = JobReport("materialise"), cast(Any, None)
+
+    with pytest.raises(CorruptDataError, match="no item"):
+        job.run(spark, THERE, _given(), report)
+
+    assert report.facts["tables"]["db.first"]["rows"] == 7
+    assert sorted(report.facts["unread"].values()) == ["no item (stream x)", "none"]
 
 
 def test_what_a_deleted_stream_takes_along_is_told_and_counted(
@@ -183,6 +211,14 @@ def test_a_row_group_with_which_no_worker_gets_on_is_refused_before_anything_is_
     argv = ["--warehouse", "s3://tables/", "--database", "db", "--row-group-bytes", size]
 
     with pytest.raises(InvalidInputError, match="row-group-bytes"):
+        parse("materialise", "tables", ARGUMENTS, argv, environment={})
+
+
+@pytest.mark.parametrize("size", ["0", "1023KiB", "5GiB", "1TiB"])
+def test_a_file_that_s3_does_not_take_at_once_is_refused_before_anything_is_read(size: str) -> None:
+    argv = ["--warehouse", "s3://tables/", "--database", "db", "--file-bytes", size]
+
+    with pytest.raises(InvalidInputError, match="file-bytes: must be 1MiB to 4GiB"):
         parse("materialise", "tables", ARGUMENTS, argv, environment={})
 
 

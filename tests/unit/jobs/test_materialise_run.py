@@ -382,6 +382,20 @@ def test_offsets_that_exist_nowhere_are_known_as_lost_and_told_as_dead_letters()
     assert state.of(ORDERS).spans == ((0, 40),)
 
 
+def test_what_a_repair_brought_back_is_a_row_when_it_is_asked_for_and_lost_no_more() -> None:
+    site = Site({ORDERS: _bodies(40)})
+    hole, site.bodies[ORDERS][10:12] = site.bodies[ORDERS][10:12], [None, None]
+    site.run()
+    site.bodies[ORDERS][10:12] = hole
+
+    site.run()
+    assert 10 not in [n for _, n, _ in site.content()[0]]
+    site.run(window=BackfillWindow(10, 12, overwrite=True))
+
+    assert site.content() == _expected(site.bodies)
+    assert site.tables.rows.load(first_schema("raw")).state.lost == {}
+
+
 def test_what_retention_took_before_the_table_had_it_is_lost_and_counted_once() -> None:
     site = Site({ORDERS: _bodies(40)})
     site.run()

@@ -51,8 +51,8 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> Any:
     tier = Tier()
     wires = [message(b"k%d" % (n % 10), b"v%d" % n) for n in range(119)] + [message(b"k9", b"")]
     chunks = [
-        chunk(0, *wires[:60], timestamp=NOON),
-        chunk(60, *wires[60:], timestamp=NOON + 3_600_000),
+        chunk(0, *wires[:60], timestamp=NOON + 3_600_000),
+        chunk(60, *wires[60:], timestamp=NOON),  # by a leader whose clock is behind
     ]
     tier.add("s", [chunks], name=QueueName("c", "/", "orders"))
     ids, files = count(1), StoredFiles()

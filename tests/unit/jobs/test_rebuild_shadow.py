@@ -179,9 +179,29 @@ def test_a_commit_meanwhile_is_no_difference() -> None:
     assert (found.differences, found.repeats) == ([], 1)
 
 
-def test_a_manifest_that_never_stands_still_is_an_error_and_no_difference() -> None:
+def test_what_differs_each_time_is_a_difference_though_the_manifest_never_stands_still() -> None:
+    """A stream that grows all the time could have lost anything."""
     tier = a_tier()
-    del tier.store.objects[path_of(leaf(tier, 3))]
+    gone = leaf(tier, 3)
+    del tier.store.objects[path_of(gone)]
+
+    found = compared(tier, meanwhile=lambda: tier.commit(STREAM, root_of(tier)))
+
+    assert [(each.kind, each.first_offset) for each in found.differences] == [
+        (DifferenceKind.ABSENT, gone.first_offset)
+    ]
+
+
+def test_a_manifest_that_never_stands_still_and_differs_elsewhere_each_time_is_an_error() -> None:
+    tier = a_tier()
+
+    def retire() -> None:
+        root = root_of(tier)
+        gone = root.entries[0]
+        tier.commit(
+            STREAM, replace(root, first_offset=gone.next_offset, entries=root.entries.part(1))
+        )
+        del tier.store.objects[path_of(gone)]
 
     with pytest.raises(ConflictError):
-        compared(tier, meanwhile=lambda: tier.commit(STREAM, root_of(tier)))
+        compared(tier, meanwhile=retire)

@@ -28,6 +28,7 @@ from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 from tests.support.examples import examples
 from tests.support.memory_table import StoreFiles
+from tests.support.tier import chunk
 from tests.unit.jobs.test_dead_bytes import _rules
 from tests.unit.jobs.test_materialise_run import BILLS, ORDERS, Site, Source, Store
 from tests.unit.jobs.tier_site import BROKEN, TierSite
@@ -103,6 +104,20 @@ def test_a_stream_that_a_worker_cannot_read_is_told_and_stops_no_other(
 
     heal(site, harmed)
     assert site.run(window_bytes=10**9).unread == {}
+    assert in_order(site) == expected(*ALL)
+
+
+def test_a_stream_with_offsets_that_no_column_can_hold_is_told_and_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = site_of(monkeypatch)
+    site.bodies["__far_1"] = []
+    site.tier.add("__far_1", [[chunk(first, b"x") for first in (2**63 - 1, 2**63)]])
+
+    report = site.run(window_bytes=10**9)
+
+    assert list(report.unread) == ["__far_1"]
+    assert "--to of the job materialise" in report.unread["__far_1"]
     assert in_order(site) == expected(*ALL)
 
 

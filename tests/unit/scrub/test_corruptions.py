@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from coldstream.jobs.scrub import work
 from coldstream.jobs.scrub.reading import Effort
 from coldstream.jobs.scrub.run import ScrubOutcome, first_error
 from coldstream.manifest.walk import object_path
@@ -21,6 +24,7 @@ from tests.support.scrub_site import (
     Anatomy,
     a_tier,
     leaf,
+    path_of,
     root_of,
     scrub_all,
 )
@@ -123,6 +127,37 @@ def test_notes_are_no_error() -> None:
 
     assert [each.severity for each in outcome.findings] == [Severity.NOTE]
     assert first_error(outcome) is None
+
+
+def test_no_number_of_notes_hides_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consolidation leaves very many small fragments behind, until `collect` takes them."""
+    monkeypatch.setattr(work, "MAX_FINDINGS", 3)
+    tier = a_tier()
+    small = leaf(tier, 0)
+    for number in range(5):
+        double = replace(small, uid=small.uid + 2**40 + number)
+        tier.store.put(path_of(double), tier.store.objects[path_of(small)], write_id="double")
+    planted = CORRUPTIONS["a raw flip in the data"](tier)
+
+    outcome = scrub_all(tier)
+
+    assert found(outcome, planted)
+    assert outcome.count(Severity.NOTE) == 3
+    assert (outcome.untold, outcome.untold_notes) == (0, 2)
+
+
+def test_findings_that_are_too_many_to_be_told_are_an_error_though_all_others_are_explained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(work, "MAX_FINDINGS", 0)
+    tier = a_tier()
+    CORRUPTIONS["a raw flip in the data"](tier)
+
+    outcome = scrub_all(tier)
+
+    assert outcome.findings == []
+    assert outcome.untold
+    assert first_error(outcome) is not None
 
 
 @pytest.mark.parametrize("level", ["root", "group"])

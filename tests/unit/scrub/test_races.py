@@ -12,6 +12,7 @@ from coldstream.errors import UnavailableError
 from coldstream.jobs.scrub.run import ScrubOutcome, run
 from coldstream.jobs.scrub.state import ScrubState
 from coldstream.jobs.scrub.work import ScrubTask, scrub
+from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.entries import Entries
 from coldstream.soundness.findings import FindingKind
 from tests.support.scrub_site import STREAM, a_tier, leaf, path_of, root_of, scrub_all, settings_of
@@ -58,6 +59,22 @@ def test_what_is_gone_and_still_referred_to_is_missing_whatever_was_committed_me
     assert [(each.kind, each.key) for each in outcome.findings] == [
         (FindingKind.OBJECT_MISSING, path_of(entry))
     ]
+
+
+@pytest.mark.parametrize("state", [StreamState.DELETING, StreamState.DELETED])
+def test_what_goes_with_a_stream_that_is_deleted_meanwhile_is_not_missing(
+    state: StreamState,
+) -> None:
+    tier = a_tier(tree=True)
+
+    def delete() -> None:
+        tier.catalog.items[STREAM] = replace(tier.catalog.items[STREAM], state=state)
+        tier.store.objects.clear()
+
+    outcome = with_change(tier, delete)
+    assert outcome.findings == []
+    # A deletion may be called off.
+    assert {when for *_, when in outcome.state.of(STREAM, 0, 2**63)} == {0}
 
 
 def test_a_replacement_that_lands_meanwhile_is_no_garbage() -> None:

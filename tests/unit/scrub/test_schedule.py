@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldstream.adapters.memory import MemoryObjectStore
+from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore, MemoryPolicies
+from coldstream.adapters.place import Place, Remote
 from coldstream.errors import CorruptDataError
+from coldstream.jobs.report import JobReport
+from coldstream.jobs.scrub.job import Target, run_job, state_store
+from coldstream.jobs.scrub.run import ScrubSettings
 from coldstream.jobs.scrub.schedule import chosen, fragments_of, packed, units_of
 from coldstream.jobs.scrub.state import ScrubState, load_state, parse_state, save_state
 from coldstream.jobs.scrub.tree import TreeTop, read_tree
+from coldstream.jobs.snapshots import TableSnapshot
+from coldstream.manifest.catalog import CatalogItem, StreamState
 from tests.support.scrub_site import NOW_MS, STREAM, a_tier, root_of, scrub_all
 
 DAY = 86_400_000
@@ -177,3 +185,21 @@ def test_a_state_of_very_many_ranges_is_made_shorter_by_forgetting_times() -> No
     exact = many.of("a", 0, 5000)
     for low, high, when in merged.streams["a"]:
         assert when <= min(each[2] for each in exact if each[0] < high and low < each[1])
+
+
+def test_a_state_says_nothing_of_streams_that_are_gone(tmp_path: Path) -> None:
+    """Or it would become too large one day, and be none: then all is scrubbed anew, for ever."""
+    catalog = MemoryCatalog()
+    catalog.items["__gone_1"] = CatalogItem("__gone_1", "memory", state=StreamState.DELETED)
+    remote = Remote(MemoryObjectStore(), catalog, MemoryPolicies(), Place("b", "t"))
+    target = Target(TableSnapshot(f"file://{tmp_path}/", NOW_MS))
+    store, under = state_store(target.snapshot)
+    known = ScrubState(dict.fromkeys(("__gone_1", "__who_knows_1"), ((0, 5, 7),)))
+    save_state(store, under, known, now_ms=NOW_MS - 1, uid=1)
+    report = JobReport("scrub")
+
+    nobody = cast(Any, None)  # there is nothing to do for a worker
+    assert run_job(nobody, remote, target, ScrubSettings(NOW_MS), None, report) is None
+
+    left = parse_state(store.get_all(report.facts["state"], limit=10_000))
+    assert left.streams.keys() == {"__who_knows_1"}

@@ -212,6 +212,14 @@ def test_streams_are_the_items_that_match_and_need_no_name() -> None:
     assert rows(stream="__new_1")[0]["last_timestamp"] is None
 
 
+def test_numbers_that_no_column_can_hold_are_its_greatest() -> None:
+    item = CatalogItem(STREAM, "t", next_offset=2**64 - 1, total_size=2**100)
+
+    (row,) = stream_rows([item], ("first_offset", "next_offset", "offsets", "size")).to_pylist()
+
+    assert tuple(row.values()) == (0, 2**63 - 1, 2**63 - 1, 2**63 - 1)
+
+
 def test_a_metadata_table_is_cut_by_what_it_looks_at_and_not_by_bytes_of_data() -> None:
     tier = Tier()
     tier.add(STREAM, in_groups(small_chunks(40), 1))

@@ -21,6 +21,7 @@ from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.manifest.entries import Entries, Entry
 from coldstream.osiris.chunk import ChunkType, iter_chunks
+from coldstream.osiris.tracking import Tracked, TrackingType, encode_tracked
 from coldstream.plans.retention import RetentionLimits, plan_retention
 from coldstream.reader.by_index import enough
 from coldstream.spark.options import parse_options
@@ -485,6 +486,16 @@ def test_several_streams_are_told_apart() -> None:
     assert len(everything.works) == 1
     assert "stream" in everything.schema.names
     assert {row["stream"] for row in everything.rows()} == set(names)
+
+
+def test_any_number_that_is_tracked_is_a_row() -> None:
+    wild = Tracked(TrackingType.SEQUENCE, b"p", 2**64 - 1, 2**64 - 1)
+    tier = Tier()
+    tier.add("s", [[chunk(0, encode_tracked(wild), kind=ChunkType.TRACKING_SNAPSHOT)]])
+
+    (row,) = query(tier, stream="s", rows="tracking").rows()
+
+    assert (row["error"], row["value"], row["chunk_id"]) == (None, 2**63 - 1, 2**63 - 1)
 
 
 def test_chunks_tracking_and_fragments_are_views_of_the_same_stream() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from coldstream.errors import ColdstreamError, NotFoundError
 from coldstream.jobs.materialise.engine import StreamNow
@@ -11,6 +12,8 @@ from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.rules import TableRule, rule_for
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.plans.probe import is_probe
+
+NOTHING_UNREAD: Mapping[str, ColdstreamError] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -52,6 +55,7 @@ def choose(
     items: Iterable[CatalogItem],
     window: BackfillWindow,
     look: Callable[[CatalogItem], StreamNow],
+    unread: Mapping[str, ColdstreamError] = NOTHING_UNREAD,
 ) -> Chosen:
     """The streams by the rule that they go by.
 
@@ -63,11 +67,12 @@ def choose(
         items: of the catalog.
         window: of the run.
         look: reads the manifest of a stream; its errors are the stream's.
+        unread: streams of which not even the item can be read.
 
     Raises:
         NotFoundError: no stream matches.
     """
-    chosen = Chosen()
+    chosen = Chosen(unread=dict(unread))
     for item in items:
         rule = rule_for(rules, item.name.queue or item.stream, item.name.super_stream)
         if rule is None or is_probe(item.stream):
@@ -80,6 +85,8 @@ def choose(
             meant.streams.append(look(item))
         except ColdstreamError as error:
             chosen.unread[item.stream] = error.located(stream=item.stream)
+    for meant in chosen.rules.values():
+        meant.names += unread  # each may be meant; a table knows whether it has begun with it
     if not chosen.unread and not any(meant.streams for meant in chosen.rules.values()):
         raise NotFoundError("no stream's name matches a rule")
     return chosen

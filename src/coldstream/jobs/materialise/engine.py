@@ -25,12 +25,14 @@ class TaskPiece:
         span: offsets [first, next) of the stream within which the task reads.
         split: which part of them; opaque.
         size: bytes, about.
+        reach_ms: time over which its messages were written, about.
     """
 
     stream: str
     span: tuple[int, int]
     split: Any
     size: int
+    reach_ms: int = 0
 
 
 #: What a worker does at once: pieces of several streams only where they share files.

@@ -48,6 +48,7 @@ from coldstream.jobs.materialise.table_report import TableReport
 from coldstream.jobs.materialise.upkeep import UpkeepSettings, check_upkeep, keep_up
 from coldstream.jobs.materialise.window_commit import Tables
 from coldstream.jobs.report import JobReport
+from coldstream.jobs.streams import all_items
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.ports import MetricUnit
 
@@ -86,6 +87,8 @@ def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> N
         lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201 - the run's log
     )
     errors: dict[str, ColdstreamError] = dict(chosen.unread)
+    if errors:
+        report.facts["unread"] = {stream: str(error) for stream, error in errors.items()}
     tables = report.facts.setdefault("tables", {})
     for table, mine in chosen.by_table().items():
         rule = next(rule for rule in rules if rule.table == table)
@@ -132,7 +135,10 @@ def _chosen(rules: Sequence[TableRule], place: Place, window: BackfillWindow) ->
         deleted = item.state is StreamState.DELETED
         return stream_deleted(item) if deleted else stream_now(remote, item)
 
-    return choose(rules, remote.catalog.streams(), window, look)
+    items, damaged = all_items(remote.catalog)
+    # Whose they are nobody knows, so they may be anybody's.
+    unread = {each.stream or f"an item of the table ({n})": each for n, each in enumerate(damaged)}
+    return choose(rules, items, window, look, unread)
 
 
 def _fill(

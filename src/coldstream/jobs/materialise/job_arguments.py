@@ -45,6 +45,14 @@ def old_enough(value: str) -> int:
     return seconds
 
 
+def file_size(value: str) -> int:
+    """Bytes; not more than S3 takes at once, with the row group that a file may be larger by."""
+    size = parse_size(value)
+    if not 2**20 <= size <= 4 * 2**30:
+        raise ValueError("must be 1MiB to 4GiB: S3 takes no file of more than 5 GiB at once")
+    return size
+
+
 def group_size(value: str) -> int:
     """Bytes; of a size with which a worker gets on."""
     size = parse_size(value)
@@ -137,7 +145,7 @@ TO: Argument[int | None] = Argument("to", whole_number, "Stop before this offset
 OVERWRITE = Argument("overwrite", flag, "Make rows of the range anew.", False)
 PARTITION_BYTES = Argument("partition-bytes", parse_size, "What one task reads.", 256 * 2**20)
 WINDOW_BYTES = Argument("window-bytes", parse_size, "What one commit takes in.", 64 * 2**30)
-FILE_BYTES = Argument("file-bytes", parse_size, "Size of a table's files.", DEFAULT_FILE_BYTES)
+FILE_BYTES = Argument("file-bytes", file_size, "Size of a table's files.", DEFAULT_FILE_BYTES)
 ROW_GROUP_BYTES = Argument(
     "row-group-bytes",
     group_size,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-import sys
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, InvalidOperation
@@ -30,7 +30,7 @@ from coldstream.jobs.materialise.times import FIRST_US, LAST_US
 
 _BITS = {pa.int32(): 31, pa.int64(): 63}
 _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
-_MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
+_FLOAT32 = struct.Struct("<f")
 _UNITS = {WORDS["timestamp_s"]: 10**6, WORDS["timestamp_ms"]: 10**3, WORDS["timestamp_us"]: 1}
 _NOTHING = pa.schema([])
 _EXACT = Context(prec=60)
@@ -93,7 +93,7 @@ def _leaf_of(kind: pa.DataType) -> Callable[[Any], Any]:
     if kind in _BITS:
         return partial(_whole, 2 ** _BITS[kind])
     if pa.types.is_floating(kind):
-        return partial(_real, _MAX_FLOAT32 if kind == pa.float32() else sys.float_info.max)
+        return partial(_real, _single if kind == pa.float32() else float)
     if pa.types.is_decimal128(kind):
         return partial(_decimal, kind.precision, kind.scale)
     if kind in _UNITS:
@@ -131,12 +131,26 @@ def _text(value: Any) -> str | None:
     return text if is_text(text) else None
 
 
-def _real(limit: float, value: Any) -> float | None:
-    if type(value) is int:
-        # A number without a point is one all the same, if a double holds it exactly.
-        exact = abs(value) <= limit and int(float(value)) == value
-        return float(value) if exact else None
-    return float(value) if isinstance(value, float) and abs(value) <= limit else None
+def _single(number: float) -> float:
+    """The nearest number of 32 bits.
+
+    Raises:
+        OverflowError: there is none.
+    """
+    found: float = _FLOAT32.unpack(_FLOAT32.pack(number))[0]
+    return found
+
+
+def _real(nearest: Callable[[float], float], value: Any) -> float | None:
+    """The nearest number that a column holds; a whole one only if that is the number itself."""
+    whole = type(value) is int
+    if not whole and not isinstance(value, float):
+        return None
+    try:
+        made = nearest(float(value))
+    except OverflowError:
+        return None
+    return made if math.isfinite(made) and (not whole or int(made) == value) else None
 
 
 def _decimal(precision: int, scale: int, value: Any) -> Decimal | None:

@@ -11,6 +11,7 @@ from coldstream.jobs.materialise.engine import StreamNow, Task, TaskPiece
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.state import TableState
+from coldstream.jobs.materialise.write import UNIT_US
 
 _NONE = Ranges()
 
@@ -223,24 +224,39 @@ MAX_TASK_PIECES = 200
 MAX_WINDOW_PIECES = 20_000
 #: A task counts as this many pieces at least, so a window has 2000 tasks at most.
 _LEAST = 10
+#: And as this many at most for the files that it may write: a broker with a bad clock can make a
+#: stream reach over any time.
+_MOST = 4000
 
 
 S = TypeVar("S", bound=Sized)
 
 
-def task_windows(tasks: Iterable[tuple[S, int]], max_bytes: int) -> Iterator[list[S]]:
+def task_windows(
+    tasks: Iterable[tuple[S, int]], max_bytes: int, files: Callable[[S], int] = len
+) -> Iterator[list[S]]:
     """Tasks that are done at once and committed together.
 
     Args:
         tasks: of one piece or more, and how many bytes each means.
         max_bytes: as for `windows`.
+        files: how many a task writes, about: the driver is told some kilobytes of each.
     """
     return windows(
         tasks,
         max_bytes=max_bytes,
         max_items=MAX_WINDOW_PIECES,
-        count=lambda task: max(_LEAST, len(task)),
+        count=lambda task: max(_LEAST, len(task), min(files(task), _MOST)),
     )
+
+
+def files_of(rule: TableRule, task: Task) -> int:
+    """How many files a task writes, about: one for each unit of time that it reaches over."""
+    unit_us = UNIT_US.get(rule.partition)
+    if rule.latest is not None or unit_us is None:
+        return 1
+    each = [1 + 1000 * piece.reach_ms // unit_us for piece in task]
+    return max(each) if rule.shared else sum(each)
 
 
 def tasks_of(pieces: Iterable[TaskPiece], *, shared: bool, max_bytes: int) -> list[Task]:

@@ -10,17 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
 
-from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
+from coldstream.errors import (
+    ColdstreamError,
+    CorruptDataError,
+    InvalidInputError,
+    NotFoundError,
+)
 from coldstream.jobs.materialise.column_plan import grows, plan_columns, sample_of
 from coldstream.jobs.materialise.engine import Engine, StreamNow, TaskPiece
 from coldstream.jobs.materialise.erase import erase_all
 from coldstream.jobs.materialise.latest_commit import Merging
 from coldstream.jobs.materialise.perform import Performer, without
-from coldstream.jobs.materialise.plan import Wanted, task_windows, tasks_of, todo_of
+from coldstream.jobs.materialise.plan import (
+    Wanted,
+    files_of,
+    task_windows,
+    tasks_of,
+    todo_of,
+)
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import new_schema, with_rule
 from coldstream.jobs.materialise.rules import TableRule
@@ -128,7 +140,8 @@ class Runner:
         tasks = tasks_of(pieces, shared=rule.shared, max_bytes=settings.task_bytes)
         sized = ((task, sum(piece.size for piece in task)) for task in tasks)
         newest: dict[str, int] = {}
-        windows = list(task_windows(sized, settings.window_bytes))
+        files = partial(files_of, rule)
+        windows = list(task_windows(sized, settings.window_bytes, files))
         last = {piece.stream: n for n, each in enumerate(windows) for piece in chain(*each)}
         for number, whole in enumerate(windows):
             window = [rest for task in whole if (rest := without(task, report.unread))]
@@ -167,13 +180,16 @@ class Runner:
     def _read(
         self, todo: Sequence[tuple[StreamNow, Wanted]], report: TableReport
     ) -> tuple[list[tuple[StreamNow, Wanted]], list[TaskPiece]]:
-        """What is to be read, and of which streams; without those whose manifest is damaged."""
+        """What is to be read, and of which streams.
+
+        Without those whose manifest is damaged, or that have offsets which no column can hold.
+        """
         readable: list[tuple[StreamNow, Wanted]] = []
         pieces: list[TaskPiece] = []
         for now, each in todo:
             try:
                 pieces += self.engine.pieces(now, each.read)
-            except (CorruptDataError, NotFoundError) as error:
+            except (CorruptDataError, InvalidInputError, NotFoundError) as error:
                 self._leave_out({now.stream: error}, report)
             else:
                 readable.append((now, each))

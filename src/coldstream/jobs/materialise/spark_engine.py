@@ -137,6 +137,7 @@ class SparkEngine:
                     (first, next_offset),
                     _Split(planned, encode_split(split)),
                     split.size,
+                    _reach_ms(split),
                 )
                 for split in plan([root], [window], [groups], self._sizes)
             )
@@ -168,6 +169,17 @@ class SparkEngine:
         rows = numbers.mapInArrow(work, "number long, result string").collect()
         results = {row.number: row.result for row in rows}
         return [results[number] for number in range(count)]
+
+
+def _reach_ms(split: Split) -> int:
+    """Time over which the messages of a split were written; of a part of a group its share."""
+    entries = [part.entry for part in split.parts]
+    reach = max(e.max_timestamp for e in entries) - min(e.min_timestamp for e in entries)
+    for part in split.parts:
+        entry = part.entry
+        elsewhere = entry.size - part.size
+        reach -= (entry.max_timestamp - entry.min_timestamp) * elsewhere // max(entry.size, 1)
+    return max(0, reach)
 
 
 def _working(

@@ -170,7 +170,7 @@ class TableState:
         first = {name: each for name, each in first.items() if not after.get(name)}
         numbered = {**self.tickets, **tickets}
         owed = _less(_merged(self.owed, owes), _merged(covered, lost))
-        all_lost = _merged(self.lost, lost)
+        all_lost = _merged(_less(self.lost, covered), lost)  # a repair may have brought some back
         told = {stream: ranges.newest(MAX_RANGES) for stream, ranges in all_lost.items()}
         return TableState(after, told, under, first, numbered, owed)
 

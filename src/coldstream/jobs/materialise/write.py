@@ -30,7 +30,8 @@ from coldstream.jobs.materialise.open_file import (
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.table import WrittenFile
 
-_UNIT_US = {TablePartition.HOUR: 3_600_000_000, TablePartition.DAY: 86_400_000_000}
+#: A unit of time of a table's files, in microseconds.
+UNIT_US = {TablePartition.HOUR: 3_600_000_000, TablePartition.DAY: 86_400_000_000}
 #: Files open at once; clocks that jump at a fail-over need two, more is a backlog of old events.
 _MAX_OPEN = 4
 #: The same where one stream after the other goes through the same units of time: days of a year.
@@ -209,9 +210,9 @@ def by_unit(
         if (np.diff(units) < 0).any():
             order = np.argsort(units, kind="stable")
             rows, units = rows.take(pa.array(order)), units[order]
-    elif layout.partition in _UNIT_US:
+    elif layout.partition in UNIT_US:
         times = rows.column(layout.columns[2]).cast(pa.int64()).to_numpy()
-        units = np.floor_divide(times, _UNIT_US[layout.partition])
+        units = np.floor_divide(times, UNIT_US[layout.partition])
     else:
         yield None, rows
         return

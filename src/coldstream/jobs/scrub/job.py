@@ -103,8 +103,11 @@ def run_job(
     with part_file(target.snapshot, FINDINGS, 0) as part:
         part.add(findings_batch(outcome.findings, settings.now_ms))
     register(tables, target.snapshot, [FINDINGS])
-    # Last: what was not told counts as not scrubbed.
-    key = save_state(store, under, outcome.state, now_ms=settings.now_ms, uid=secrets.randbits(64))
+    # Last: what was not told counts as not scrubbed. Of streams that are gone it says no more.
+    state = outcome.state.without(
+        each.stream for each in every if each.state is StreamState.DELETED
+    )
+    key = save_state(store, under, state, now_ms=settings.now_ms, uid=secrets.randbits(64))
     _tell(report, settings, items, outcome, damaged)
     report.facts["state"] = key
     return first_error(outcome) or (damaged[0] if damaged else None)
@@ -177,6 +180,7 @@ def _tell(
         "findings": {str(each): outcome.count(each) for each in Severity},
         "kinds": dict(sorted(kinds.items())),
         "untold": outcome.untold,
+        "untold_notes": outcome.untold_notes,
         "worst": [each.document() for each in outcome.bad[:_NAMED]],
         "damaged_items": [str(each) for each in damaged],
         "never_scrubbed": outcome.oldest_ms == 0,

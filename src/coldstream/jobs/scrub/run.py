@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -58,7 +58,8 @@ class ScrubOutcome:
 
     Attributes:
         findings: by stream and offset.
-        untold: findings beyond those.
+        untold: findings beyond those that are more than notes; some may not hold any more.
+        untold_notes: notes beyond those.
         state: what is known now of what was scrubbed when.
         streams: that were looked at.
         fragments: that were checked.
@@ -73,6 +74,7 @@ class ScrubOutcome:
 
     findings: list[Finding] = field(default_factory=list)
     untold: int = 0
+    untold_notes: int = 0
     state: ScrubState = field(default_factory=ScrubState)
     streams: int = 0
     fragments: int = 0
@@ -139,20 +141,26 @@ def run(
         parts=parts,
     )
     tasks = _tasks(taken, trees, settings.task_bytes)
-    together = Scrubbed(findings=findings)
-    for finding in children.findings:
+    together = Scrubbed()
+    for finding in (*findings, *children.findings):
         together.add(finding)
     for done in perform(tasks):
         _merge(together, done)
     outcome.tasks = len(tasks)
     outcome.streams = len(trees)
-    outcome.untold = together.untold
-    for name in ("fragments", "bytes", "chunks", "groups"):
+    for name in ("untold", "untold_notes", "fragments", "bytes", "chunks", "groups"):
         setattr(outcome, name, getattr(together, name))
-    outcome.findings = _confirmed(store, catalog, prefix, trees, together.findings)
+    present = {
+        stream: catalog.get(stream) for stream in {each.stream for each in together.findings}
+    }
+    # The objects of a stream that was deleted meanwhile go, as they should. That may be called off,
+    # so what is not told of it does not count as scrubbed.
+    leaving = {name for name, item in present.items() if item and item.state.is_tombstone}
+    findings = [each for each in together.findings if each.stream not in leaving]
+    outcome.findings = _confirmed(store, present, prefix, trees, findings)
     for stream, tree in trees.items():
         ranges = [(low, high) for name, low, high in together.ranges if name == stream]
-        if ranges:
+        if ranges and stream not in leaving:
             outcome.state = outcome.state.scrubbed(
                 stream, ranges, settings.now_ms, first=tree.first_offset
             )
@@ -212,6 +220,7 @@ def _merge(together: Scrubbed, done: Scrubbed) -> None:
     for finding in done.findings:
         together.add(finding)
     together.untold += done.untold
+    together.untold_notes += done.untold_notes
     together.ranges += done.ranges
     for edge in done.edges:
         join(together, edge)
@@ -223,18 +232,18 @@ def _merge(together: Scrubbed, done: Scrubbed) -> None:
 
 def _confirmed(
     store: ObjectStore,
-    catalog: Catalog,
+    present: Mapping[str, CatalogItem | None],
     prefix: str,
     trees: dict[str, TreeTop],
     findings: Sequence[Finding],
 ) -> list[Finding]:
-    """The findings that still hold for the manifests as they are now, in order."""
+    """The findings that still hold for the manifests as they are at present, in order."""
     kept: list[Finding] = []
     fresh: dict[str, Callable[[Finding], bool] | None] = {}
     for finding in findings:
         tree = trees[finding.stream]
         if finding.stream not in fresh:
-            fresh[finding.stream] = _refers_now(store, catalog, prefix, tree)
+            fresh[finding.stream] = _refers_now(store, present[finding.stream], prefix, tree)
         now = fresh[finding.stream]
         if now is None or finding.key in ("", tree.item.root_key) or still_true(finding, now):
             kept.append(finding)
@@ -245,13 +254,12 @@ def _confirmed(
 
 
 def _refers_now(
-    store: ObjectStore, catalog: Catalog, prefix: str, tree: TreeTop
+    store: ObjectStore, item: CatalogItem | None, prefix: str, tree: TreeTop
 ) -> Callable[[Finding], bool] | None:
     """Tells whether the stream's present manifest refers to a finding's object.
 
     None if the manifest is the one that was scrubbed, or cannot be read: then everything stands.
     """
-    item = catalog.get(tree.stream)
     if item is None or item.root_key == tree.item.root_key:
         return None
     now, found = read_tree(store, item)
@@ -285,10 +293,11 @@ def perform_here(
 
 def first_error(outcome: ScrubOutcome) -> ColdstreamError | None:
     """The worst finding as an error, None if there are only notes."""
-    if not outcome.bad:
-        return None
-    worst = outcome.bad[0]
     count = len(outcome.bad) + outcome.untold
+    if not outcome.bad:
+        words = f"{count} findings, and none of those that could be told holds any more: run again"
+        return CorruptDataError(words) if count else None
+    worst = outcome.bad[0]
     return CorruptDataError(
         f"{count} findings; the worst is {worst.kind}: {worst.words}",
         stream=worst.stream,

@@ -26,7 +26,7 @@ from coldstream.reader.prefetch import workers
 from coldstream.remote.nodes import NodeCache, fetcher
 from coldstream.soundness.findings import Finding, FindingKind, Severity
 
-#: Findings of a task that are told one by one; the rest is counted.
+#: Findings of a task, and as many notes, that are told one by one; the rest is counted.
 MAX_FINDINGS = 10_000
 
 
@@ -63,7 +63,9 @@ class Scrubbed:
 
     Attributes:
         findings: in the order of offsets.
-        untold: how many more there were.
+        notes: how many of these are notes.
+        untold: how many more there were that are more than notes.
+        untold_notes: how many more notes there were.
         ranges: offsets that were checked, by stream.
         edges: of neighbours that were read together, in order.
         fragments: that were checked.
@@ -73,7 +75,9 @@ class Scrubbed:
     """
 
     findings: list[Finding] = field(default_factory=list)
+    notes: int = 0
     untold: int = 0
+    untold_notes: int = 0
     ranges: list[tuple[str, int, int]] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     fragments: int = 0
@@ -82,9 +86,13 @@ class Scrubbed:
     groups: int = 0
 
     def add(self, finding: Finding) -> None:
-        """Note one finding."""
-        if len(self.findings) < MAX_FINDINGS:
+        """Take in one finding; notes, of which there may be very many, take no other's place."""
+        note = finding.severity is Severity.NOTE
+        if (self.notes if note else len(self.findings) - self.notes) < MAX_FINDINGS:
             self.findings.append(finding)
+            self.notes += note
+        elif note:
+            self.untold_notes += 1
         else:
             self.untold += 1
 
