@@ -275,11 +275,13 @@ def _is_wanted(chunk: Chunk, matcher: FilterMatcher | None) -> bool:
     return chunk.header.chunk_type == USER and (matcher is None or matcher.matches(chunk.bloom))
 
 
-def _gone_on(read: RangeRead, again: Callable[[UnavailableError], bool]) -> list[Gap]:
+def _gone_on(read: RangeRead, again: Callable[[UnavailableError], bool]) -> Iterator[Gap]:
     """What the manifest as it is now no longer has; nothing has changed where it is unavailable."""
     while True:
         try:
-            return list(read.go_on())
+            # One by one: that the stream was deleted is told behind what it had lost before.
+            yield from read.go_on()
+            return
         except UnavailableError as error:
             if not (error.may_retry and again(error)):
                 raise
