@@ -113,12 +113,18 @@ class Stream:
         *,
         on_gap: Callable[[Gap], None] = refuse_gap,
     ) -> Generator[StreamEntry, None, None]:
-        """Every entry of the chunks of messages; sub-batches stay compressed. As `chunks`."""
-        with closing(self.chunks(begin, end, on_gap=on_gap)) as chunks:
+        """Every entry of messages, once, in order; sub-batches stay compressed.
+
+        From an offset the first is the one that has it; all else as `chunks`.
+        """
+        asked = Asked.of(begin, end)
+        read = self.reader.begin(asked.spec, asked.bound)
+        with closing(self.reader.chunks_of(read, on_gap)) as chunks:
             for chunk in chunks:
                 if chunk.header.chunk_type == USER:
                     for offset, records, data in iter_entries(chunk):
-                        yield StreamEntry(offset, records, chunk.header.timestamp, data)
+                        if offset + records > read.lowest and offset < read.end:
+                            yield StreamEntry(offset, records, chunk.header.timestamp, data)
 
     def messages(
         self,

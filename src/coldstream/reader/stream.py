@@ -144,7 +144,13 @@ class StreamReader:
             LostRangeError: a gap, unless `on_gap` is given.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
-        return _chunks(self.begin(spec, to), on_gap)
+        return self.chunks_of(self.begin(spec, to), on_gap)
+
+    def chunks_of(
+        self, read: RangeRead, on_gap: Callable[[Gap], None] = refuse_gap
+    ) -> Generator[Chunk, None, None]:
+        """The chunks of a read of `begin`; `on_gap` and errors as of `chunks`."""
+        return _chunks(read, on_gap)
 
     def messages(
         self,

@@ -314,6 +314,48 @@ def _header(data: bytes) -> ChunkHeader:
 
 
 def test_a_filter_passes_over_chunks_without_its_value() -> None:
+def test_entries_begin_and_end_where_messages_do(tier: Tier) -> None:
+    """Who went on behind the last one was given the beginning of its chunk once more."""
+    stream = remote(tier).stream("orders")
+
+    for begin, end in ((0, 1), (5, 8), (6, 7), (19, 20), (31, 40)):
+        assert [each.offset for each in stream.entries(begin, end)] == [*range(begin, end)]
+    batches = remote(tier)
+    tier.add_fixture("subgzip-4.3.6")
+    of_batches = batches.stream("fx_subgzip-4_3_6")
+    every = list(of_batches.entries())
+    assert max(each.records for each in every) > 2
+    for number in (1, len(every) // 2):
+        inside = every[number].offset + every[number].records - 1
+        assert [each.offset for each in of_batches.entries(inside)] == [
+            each.offset for each in every[number:]
+        ]
+
+
+def test_no_entry_comes_twice_where_history_was_cut_off_below_it() -> None:
+    tier, gaps = Tier(), list[Gap]()
+    root = tier.add("s", [[chunk(0, *[b"old"] * 4)], [chunk(4, *[b"old"] * 4)]])
+    settings = replace(SMALL, in_flight=1, refresh_seconds=0)
+    opened = RemoteTier(tier.store, tier.catalog, PREFIX, settings=settings)
+    entries = opened.stream("s").entries(on_gap=gaps.append)
+    found = [next(entries).offset]
+
+    anew = tier.upload("s", [chunk(1, *[b"new"] * 9, epoch=2)], epoch=2, floor=1)
+    first = tier.upload("s", [chunk(0, b"old")], epoch=1, floor=0)
+    cut = replace(
+        root,
+        next_offset=10,
+        epoch=2,
+        ledger=root.ledger.claimed(2, 1),
+        entries=Entries.of([first, anew]),
+    )
+    tier.commit("s", cut)
+    found += [each.offset for each in entries]
+
+    assert found == [*range(8)]
+    assert gaps == [Gap(1, 4, GapReason.TRUNCATION)]
+
+
     tier = Tier()
     tier.add("s", [[filtered(n, b"eu" if n % 2 else b"us") for n in range(10)]])
 
