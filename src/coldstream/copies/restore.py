@@ -241,11 +241,14 @@ def _check_last(reader: StreamReader, there: Written) -> None:
     Raises:
         HistoryChangedError: it is not.
     """
+        LostRangeError: retention has taken it, so that nobody can say.
     last = there.last
     if last is None:
         return
     read = reader.begin(Offset(last.chunk_id), Offset(last.next_offset))
     with closing(fetched(read, refuse_gap)) as pieces:
+    if read.position > last.chunk_id:
+        refuse_lost(last.chunk_id, read.position, reader.stream)
         found = next((next(iter(piece.checked)).header for piece in pieces), None)
     if found != last:
         raise HistoryChangedError(
