@@ -313,7 +313,6 @@ def _header(data: bytes) -> ChunkHeader:
     return headers_of([data])[0]
 
 
-def test_a_filter_passes_over_chunks_without_its_value() -> None:
 def test_entries_begin_and_end_where_messages_do(tier: Tier) -> None:
     """Who went on behind the last one was given the beginning of its chunk once more."""
     stream = remote(tier).stream("orders")
@@ -356,6 +355,7 @@ def test_no_entry_comes_twice_where_history_was_cut_off_below_it() -> None:
     assert gaps == [Gap(1, 4, GapReason.TRUNCATION)]
 
 
+def test_a_filter_passes_over_chunks_without_its_value() -> None:
     tier = Tier()
     tier.add("s", [[filtered(n, b"eu" if n % 2 else b"us") for n in range(10)]])
 
@@ -486,6 +486,52 @@ def test_a_loop_that_is_left_gives_its_memory_back(tier: Tier) -> None:
                     await asyncio.sleep(0.001)
 
     asyncio.run(main())
+
+
+class Gated:
+    """A bucket that is silent once a number of its objects were asked for, until it is let go."""
+
+    def __init__(self, store: Any, objects: int) -> None:
+        self._store, self._objects = store, objects
+        self.asked: set[str] = set()
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def get(self, key: str, start: int, end: int) -> Any:
+        self.asked.add(key)
+        if len(self.asked) >= self._objects:
+            self.reached.set()
+            assert self.opened.wait(60)
+        return self._store.get(key, start, end)
+
+
+def test_an_arrow_table_for_which_nobody_waits_any_more_is_read_no_further() -> None:
+    """It was read to its end in a thread, into memory, and the process ended no sooner."""
+    pytest.importorskip("pyarrow")
+    tier, fragments, budget = Tier(), 40, reader.MemoryBudget()
+    tier.add("s", [[chunk(n, b"x" * 2**20)] for n in range(fragments)])
+    store = Gated(tier.store, 10)
+    opened = RemoteTier(store, tier.catalog, PREFIX, settings=SMALL, budget=budget)
+
+    async def main() -> None:
+        async with AsyncRemoteTier(opened) as there:
+            stream = await there.stream("s")
+            reading = asyncio.create_task(
+                stream.to_arrow(columns=["offset", "body"], body_format="bytes")
+            )
+            assert await asyncio.to_thread(store.reached.wait, 60)
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+            store.opened.set()
+            async with asyncio.timeout(60):
+                while budget.held:
+                    await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+    assert len(store.asked) < fragments
 
 
 def test_an_answer_that_nobody_gave_may_be_asked_for_again(tier: Tier) -> None:
