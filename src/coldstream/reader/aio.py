@@ -192,8 +192,9 @@ class AsyncRemoteTier:
         await self.close()
 
     async def close(self) -> None:
-        """End its threads; reads that are not finished end with an `InvalidInputError`."""
+        """End its threads and leave its cache; unfinished reads end with an `InvalidInputError`."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._tier.close()
 
     async def names(self) -> list[str]:
         """As `RemoteTier.names`."""
@@ -230,7 +231,6 @@ def _later(begin: Callable[[], Generator[T, None, None]]) -> Generator[T, None, 
     yield from begin()
 
 
-def _whole(item: object) -> Any:
 def _given(batches: Any) -> Generator[Any, None, None]:
     """What a `pyarrow.RecordBatchReader` gives."""
     with batches:
@@ -243,6 +243,7 @@ def _table(batches: list[Any], schema: Any) -> Any:
     return pa.Table.from_batches(batches, schema)
 
 
+def _whole(item: object) -> Any:
     """The bytes that an item is a part of; None if it has none."""
     match item:
         case Message(body=view) | Chunk(buffer=view) | StreamEntry(data=view):

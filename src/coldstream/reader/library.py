@@ -25,7 +25,7 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.names import DEFAULT_PREFIX, check_prefix
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_entries
-from coldstream.ports import Catalog, ObjectStore
+from coldstream.ports import Catalog, KeepingStore, ObjectStore
 from coldstream.read_policy import ReadPolicy
 from coldstream.reader.asked import Asked, Begin, End, Filter
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
@@ -250,6 +250,11 @@ class RemoteTier:
     ) -> None:
         self._store, self._catalog, self._prefix = store, catalog, prefix
         self._settings, self._budget = settings, budget
+
+    def close(self) -> None:
+        """Leave the cache on disk, if there is one, to another tier; for when all is read."""
+        if isinstance(self._store, KeepingStore):
+            self._store.close()
 
     def names(self) -> Iterator[str]:
         """Of each stream that is not deleted: VHOST/QUEUE, or its directory where that is unknown.

@@ -43,6 +43,7 @@ from coldstream.reader import (
     RemoteTier,
     Stream,
     Timestamp,
+    open_async_tier,
     open_tier,
 )
 from coldstream.reader.aio import ClosedError
@@ -486,6 +487,24 @@ def test_a_loop_that_is_left_gives_its_memory_back(tier: Tier) -> None:
                     await asyncio.sleep(0.001)
 
     asyncio.run(main())
+
+
+def test_a_tier_that_was_closed_leaves_its_cache_to_the_next(tmp_path: Path) -> None:
+    """As long as the old one was alive in the same process, another cache had the directory."""
+    (tmp_path / "tier").mkdir()
+    where: Any = {"endpoint": f"file://{tmp_path}/tier", "cache_dir": tmp_path / "cache"}
+
+    async def main() -> None:
+        async with open_async_tier(**where) as one:
+            with pytest.raises(InvalidInputError, match="another cache"):
+                open_async_tier(**where)
+        async with open_async_tier(**where) as other:
+            assert other is not one
+
+    asyncio.run(main())
+    tier = open_tier(**where)
+    tier.close()
+    open_tier(**where).close()
 
 
 class Gated:
