@@ -198,7 +198,9 @@ class TieredStream:
             chunks = self.remote.read(position, wanted.matcher, self._given.last)
             async with contextlib.aclosing(chunks) as batches:
                 async for batch in batches:
-                    self._tell_gap(due, batch)
+                    if batch.gap is not None:
+                        told = f"{batch.gap}; the read goes on at {batch.next_offset}"
+                        self.tell(self.name, told)
                     yield batch
                     due = max(due, batch.next_offset)
                     if begin is not None and due >= begin:
@@ -321,13 +323,3 @@ class TieredStream:
             if seen.item.state.is_tombstone:
                 raise NotFoundError("the stream was deleted", stream=self.name)
             await asyncio.sleep(self.poll_seconds)
-
-    def _tell_gap(self, due: int, batch: Batch) -> None:
-        if batch.gap is not None:
-            self.tell(self.name, f"{batch.gap}; the read goes on at {batch.next_offset}")
-        elif not batch.parcels and batch.next_offset > due and not batch.committed:
-            self.tell(
-                self.name,
-                f"offsets {due} to {batch.next_offset - 1} were removed by retention; the read goes"
-                f" on at {batch.next_offset}",
-            )
