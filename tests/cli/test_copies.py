@@ -14,7 +14,7 @@ from typer.testing import Result
 from coldstream.broker.frames import Code, Key
 from coldstream.cli import replay
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.copies.replay import Replayed
+from coldstream.copies.replay import Replay, Replayed
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import LastChunk
 from tests.support.peer import Peer, deliver, logging_in, reply
@@ -252,6 +252,32 @@ def test_what_a_source_has_lost_elsewhere_does_not_stop_a_replay_from_looking(
         done = run("replay", "s", "--to", uri, "--from", "6")
 
     assert done.exit_code == ExitCode.NO_PERMISSION, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("start", "moves"),
+    [
+        *((each, True) for each in ("-10", "1h", "30d", "last", "next")),
+        *((each, False) for each in ("first", "First", "12", " 12 ")),
+        *((each, False) for each in ("2026-03-01", "2026-03-01T08:00+01:00", "timestamp:5")),
+    ],
+)
+def test_a_replay_begins_below_what_was_asked_for_only_where_that_moves_by_itself(
+    tier: Tier, run: Run, monkeypatch: pytest.MonkeyPatch, start: str, *, moves: bool
+) -> None:
+    """From March on, and the target had January: February was sent as well."""
+    stream = tier.add_fixture("plain-3.10.8")
+    seen: list[bool] = []
+
+    def ran(each: Replay) -> Replayed:
+        seen.append(each.goes_on)
+        return Replayed(0, 1)
+
+    monkeypatch.setattr(Replay, "run", ran)
+    done = run("replay", stream, "--to", "rabbitmq-stream://127.0.0.1:1", f"--from={start}")
+
+    assert done.exit_code == 0, done.stderr
+    assert seen == [moves]
 
 
 def test_a_replay_needs_the_name_of_a_queue(tier: Tier, run: Run) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
@@ -12,13 +12,13 @@ from typing import cast
 import pytest
 
 from coldstream.broker.frames import Code, Key
-from coldstream.errors import DivergedError, NotFoundError
+from coldstream.errors import DivergedError, NotFoundError, UnavailableError
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.feed import Fed
 from coldstream.gateway.parcel import Parcel, parcel_of
 from coldstream.gateway.remote import RemoteStream
 from coldstream.gateway.stream import TieredStream, Wanted
-from coldstream.manifest.catalog import QueueName, StreamState
+from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.root import LastChunk
 from coldstream.osiris.chunk import chunk_at
 from tests.support.gateway import Gateway
@@ -90,3 +90,57 @@ def test_a_queue_that_is_declared_anew_later_is_found_though_nothing_is_uploaded
 
     with pytest.raises(DivergedError, match="made anew"):
         asyncio.run(run())
+
+
+class Shorter:
+    """A broker whose queue was declared anew: its log does not come so far as the old one did."""
+
+    def __init__(self, waits: Callable[[], None]) -> None:
+        self.waits = waits
+
+    async def at(self, vhost: str, stream: str, offset: int) -> Parcel | None:
+        """Nothing has this offset, as in the log of a member that is behind."""
+
+    async def follow(
+        self, vhost: str, stream: str, position: int, more: Mapping[str, str]
+    ) -> AsyncGenerator[Fed, None]:
+        self.waits()
+        await asyncio.Event().wait()
+        yield cast(Fed, None)
+
+
+@pytest.mark.parametrize("silent", [0, 3])
+def test_who_waits_behind_the_end_of_a_log_that_is_another_one_is_told_when_his_was_deleted(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch, silent: int
+) -> None:
+    """The new queue may never have as many messages as the old one had, and nobody looked again."""
+    monkeypatch.setattr("coldstream.gateway.stream._LOOK_SECONDS", 0.01)
+    root = tier.reader(STREAM).snapshot().root
+    tier.commit(STREAM, replace(root, last_chunk=LastChunk(0, 1)))
+    get, lost, waits = tier.catalog.get, list[UnavailableError](), list[int]()
+
+    def answered(stream: str) -> CatalogItem | None:
+        if lost:
+            raise lost.pop()
+        return get(stream)
+
+    def delete() -> None:
+        waits.append(1)
+        items = tier.catalog.items
+        items[STREAM] = replace(items[STREAM], state=StreamState.DELETING)
+        lost.extend([UnavailableError("the table does not answer")] * silent)
+
+    async def run() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            remote = RemoteStream(tier.reader(STREAM), pool)
+            broker = cast(BrokerTier, Shorter(delete))
+            stream = TieredStream("/", "orders", remote, broker, None, print, poll_seconds=0.001)
+            async with asyncio.timeout(20), aclosing(stream.follow(0, Wanted(None, {}))) as found:
+                async for batch in found:
+                    assert [each.chunk_id for each in batch.parcels] == [0]
+
+    monkeypatch.setattr(tier.catalog, "get", answered)
+    with pytest.raises(NotFoundError, match="was deleted"):
+        asyncio.run(run())
+    assert not lost
+    assert len(waits) == 1, "whoever waits at the broker goes on waiting though the table is silent"

@@ -27,6 +27,7 @@ from coldstream.gateway.stream import TieredStream, Wanted
 from coldstream.gateway.streams import Streams
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.root import LastChunk
+from coldstream.osiris.bloom import FilterMatcher
 from coldstream.osiris.chunk import Chunk, ChunkType, chunk_at, iter_chunks
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.read_policy import ReadPolicy
@@ -706,3 +707,26 @@ def test_last_is_of_the_history_where_the_broker_has_no_message(
 
     with closing(Peer(empty)) as peer:
         assert asyncio.run(locate(peer.port)) == 4
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_retention_is_told_of_what_it_has_taken_and_of_nothing_that_a_filter_leaves_out(
+    first: int,
+) -> None:
+    """Of a stream of one message, which the filter left out, it was said that retention took it."""
+    tier, told = Tier(), list[str]()
+    tier.add(NAME, [[chunk(first, b"a")]])
+    wanted = Wanted(FilterMatcher((b"other",)), {})
+
+    async def read() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            stream = TieredStream(
+                "/", "s", RemoteStream(tier.reader(NAME), pool), None, None,
+                lambda _, words: told.append(words), poll_seconds=0.001,
+            )  # fmt: skip
+            async for batch in stream.follow(0, wanted):
+                if batch.next_offset > first:
+                    return
+
+    asyncio.run(asyncio.wait_for(read(), 60))
+    assert [words.partition(" were")[0] for words in told] == ["offsets 0 to 0"] * first

@@ -96,6 +96,12 @@ def is_ahead(spec: OffsetSpec, end: int, now_ms: int) -> bool:
     return False
 
 
+def is_relative(text: str) -> bool:
+    """Whether a spec means another place of a stream that has grown when it is given again."""
+    word = text.strip()
+    return word.lower() in ("last", "next") or any(each.fullmatch(word) for each in (_BACK, _AGO))
+
+
 def range_of(text: str) -> tuple[int, int]:
     """The offsets of `FIRST..NEXT`.
 

@@ -14,7 +14,7 @@ from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.options import JsonOption, QuietOption, Where, with_options
 from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
-from coldstream.cli.ranges import FromOption, UntilOption, read_of
+from coldstream.cli.ranges import FromOption, UntilOption, is_relative, read_of
 from coldstream.cli.resolve import StreamArgument
 from coldstream.deployment import ENV_REPLAY_TO
 from coldstream.errors import (
@@ -160,7 +160,7 @@ def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> N
                 first,
                 end,
                 largest=MAX_ENTRY,
-                goes_on=not (options.start == "first" or options.start.isdecimal()),
+                goes_on=is_relative(options.start),
                 rate=options.rate,
                 skip_gaps=options.skip_gaps,
                 on_gap=lambda gap: note(f"gap: {gap}"),

@@ -21,6 +21,7 @@ from coldstream.copies.runs import HistoryChangedError, fetched, refuse_lost
 from coldstream.copies.workplace import ForeignFilesError, sync_directory, write_state
 from coldstream.errors import ConflictError
 from coldstream.reader import Gap, Offset, StreamReader
+from coldstream.reader.follow import RangeRead
 from coldstream.reader.fragments import FetchedChunks
 
 STATE = "_export.json"
@@ -128,32 +129,33 @@ def export(
         first = end if first is None else first  # that of the first run counts
         state = _State.of(place, asked, first)
         there = _files(place, made.suffix, state.first)
-        ledger = reader.snapshot().root.ledger
-        if there is not None and ledger.ceiling(state.epoch) < there:
+        done = Exported(there or state.first, resumed_at=there)
+        read = reader.begin(Offset(done.next_offset), Offset(max(done.next_offset, end)))
+        # Of the very manifest that is read: the read itself tells what later ones have cut off.
+        cut = read.ledger.ceiling(state.epoch)
+        if there is not None and cut < there:
             raise HistoryChangedError(
-                f"offsets from {ledger.ceiling(state.epoch)} on have been cut off since",
+                f"offsets from {cut} on have been cut off since",
                 stream=reader.stream,
                 key=str(place),
             )
-        done = Exported(there or state.first, resumed_at=there)
         if done.next_offset < end:
-            _write(reader, done, end, made, state, file_size, on_gap, tell)
+            _write(reader.stream, read, done, made, state, file_size, on_gap, tell)
         return done
 
 
 def _write(
-    reader: StreamReader,
+    stream: str,
+    read: RangeRead,
     done: Exported,
-    end: int,
     made: Format,
     state: _State,
     file_size: int,
     on_gap: Callable[[Gap], None],
     tell: Callable[[Exported], None],
 ) -> None:
-    read = reader.begin(Offset(done.next_offset), Offset(end))
     if read.position != done.next_offset:
-        refuse_lost(done.next_offset, read.position, reader.stream)
+        refuse_lost(done.next_offset, read.position, stream)
     end = read.end
     file = _File(state.place, made, done)
 

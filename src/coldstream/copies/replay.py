@@ -164,7 +164,7 @@ class Replay:
         done.sessions += 1
         self._due = self.clock()
         batch = _Batch()
-        for row in self._rows(begin):
+        for row in self._rows(begin, sequence):
             if batch.is_full_with(row, self._most()):
                 self._send(publisher, batch)
                 batch = _Batch()
@@ -205,7 +205,7 @@ class Replay:
         with closing(self.reader.events(read)) as found:
             return next(found, None) is not None
 
-    def _rows(self, start: int) -> Iterator[Row]:
+    def _rows(self, start: int, sequence: int) -> Iterator[Row]:
         read = self.reader.begin(Offset(start), Offset(max(start, self.end)))
         cut = read.ledger.ceiling(self._epoch)
         if cut < self._sent:
@@ -214,8 +214,10 @@ class Replay:
                 stream=self.reader.stream,
                 offset=cut,
             )
-        if read.position > start:  # retention has taken it since
-            self._gap(Gap(start, min(read.position, self.end), GapReason.RETENTION))
+        # What the target has is not missed, if something follows whose confirmation stands for it.
+        due = max(start, sequence) if sequence < self.end else start
+        if read.position > due:  # retention has taken it since
+            self._gap(Gap(due, min(read.position, self.end), GapReason.RETENTION))
         end = read.end
         with closing(fetched(read, self._gap)) as pieces:
             for piece in pieces:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from coldstream.copies.runs import (
     HistoryChangedError,
+    bytes_within,
     fetched,
     holes,
     refuse_gap,
@@ -240,11 +241,14 @@ def _check_last(reader: StreamReader, there: Written) -> None:
 
     Raises:
         HistoryChangedError: it is not.
+        LostRangeError: retention has taken it, so that nobody can say.
     """
     last = there.last
     if last is None:
         return
     read = reader.begin(Offset(last.chunk_id), Offset(last.next_offset))
+    if read.position > last.chunk_id:
+        refuse_lost(last.chunk_id, read.position, reader.stream)
     with closing(fetched(read, refuse_gap)) as pieces:
         found = next((next(iter(piece.checked)).header for piece in pieces), None)
     if found != last:
@@ -261,11 +265,8 @@ def _check_room(directory: Path, reader: StreamReader, start: int, end: int) -> 
     Raises:
         OSError: the disk has too little left.
     """
-    root = reader.snapshot().root
-    offsets = max(1, root.next_offset - root.first_offset)
-    # What lies between two offsets nobody can say without reading all; on average this much.
-    needed = root.total_size * max(0, end - start) // offsets
+    needed = bytes_within(reader.snapshot().root, start, end, reader.objects)
     free = shutil.disk_usage(directory).free
     if needed > free:
-        words = f"about {needed} bytes are to be written, and the disk has {free} left"
+        words = f"{needed} bytes and more are to be written, and the disk has {free} left"
         raise OSError(errno.ENOSPC, words, str(directory))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 
@@ -100,6 +100,25 @@ def holes(root: Root, first: int, end: int, objects: StreamObjects) -> list[Entr
     """The holes that lie in the offsets [first, end), in order."""
     leaves = leaves_between(root, first, end, objects.groups)
     return [leaf for leaf in leaves if leaf.kind is EntryKind.HOLE]
+
+
+def bytes_within(root: Root, first: int, end: int, objects: StreamObjects) -> int:
+    """Bytes of the fragments that lie wholly in the offsets [first, end).
+
+    Of one that a bound cuts only its index says how much is meant; there are two at the most.
+    """
+    first = max(first, root.first_offset)
+
+    def within(entries: Iterable[Entry]) -> int:
+        found = 0
+        for each in entries:
+            if first <= each.first_offset and each.next_offset <= end:
+                found += each.size
+            elif each.kind.level and first < each.next_offset and each.first_offset < end:
+                found += within(objects.groups(each).entries)
+        return found
+
+    return within(root.entries)
 
 
 def runs(root: Root, first: int, end: int, objects: StreamObjects) -> Iterator[Run]:

@@ -137,8 +137,7 @@ def _batches(
         _check_given(reader, given, read.ledger)
     committed = max(read.end - 1, 0)
     if position < read.position:
-        # Nothing at all: the next read begins where the stream does.
-        yield Batch([], read.position)
+        yield Batch([], read.position, Gap(position, read.position, GapReason.RETENTION))
     with closing(read.found()) as found:
         for each in found:
             if isinstance(each, Gap) and each.reason is GapReason.TRUNCATION:

@@ -39,6 +39,8 @@ from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timest
 _AGAIN_SECONDS, _AGAIN_MOST = 0.5, 30.0
 #: A broker that has no such queue is asked as often whether it has one by now.
 _ASK_AGAIN_SECONDS = 10.0
+#: Whoever waits for more of a log that may be another one looks as often whether his was deleted.
+_LOOK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +200,9 @@ class TieredStream:
             chunks = self.remote.read(position, wanted.matcher, self._given.last)
             async with contextlib.aclosing(chunks) as batches:
                 async for batch in batches:
-                    self._tell_gap(due, batch)
+                    if batch.gap is not None:
+                        told = f"{batch.gap}; the read goes on at {batch.next_offset}"
+                        self.tell(self.name, told)
                     yield batch
                     due = max(due, batch.next_offset)
                     if begin is not None and due >= begin:
@@ -211,10 +215,15 @@ class TieredStream:
         try:
             sure = await self._given.check_log(self.broker, self.remote)
             async with contextlib.aclosing(self._locally(self.broker, position, wanted)) as batches:
+                if not sure:
+                    first = await self._first_of(batches, position)
+                    if first is None:
+                        return
+                    # By now the log may have what it had not, and another one than given.
+                    await self._given.check_log(self.broker, self.remote)
+                    yield first
+                    position = first.next_offset
                 async for batch in batches:
-                    if not sure:  # by now it may have what it had not, and another one than given
-                        await self._given.check_log(self.broker, self.remote)
-                        sure = True
                     yield batch
                     position = batch.next_offset
         except NotFoundError as exc:
@@ -225,6 +234,27 @@ class TieredStream:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_ASK_AGAIN_SECONDS):
                     await self._grown(position)
+
+    async def _first_of(self, batches: AsyncGenerator[Batch, None], position: int) -> Batch | None:
+        """What comes first of a log that does not come so far as what was read; None if nothing.
+
+        It may be that of a queue that was declared anew, and never come there.
+
+        Raises:
+            NotFoundError: the stream that was read was deleted.
+            As `follow`.
+        """
+        coming = asyncio.ensure_future(anext(batches, None))
+        try:
+            while not coming.done():
+                await asyncio.wait({coming}, timeout=_LOOK_SECONDS)
+                with contextlib.suppress(UnavailableError):  # the log may go on all the same
+                    if not coming.done() and await self._has_grown(position, _LOOK_SECONDS):
+                        return None
+            return coming.result()
+        finally:
+            coming.cancel()
+            await asyncio.wait({coming})  # or the generator could not be closed
 
     async def _local_begin(self, position: int) -> int | None:
         """The offset from which on the local tier is read; None for the manifest's end.
@@ -314,20 +344,14 @@ class TieredStream:
         Raises:
             NotFoundError: the stream was deleted.
         """
-        while self.remote is not None:
-            seen = await self.remote.snapshot(seconds=self.poll_seconds)
-            if seen.root.next_offset > position:
-                return
-            if seen.item.state.is_tombstone:
-                raise NotFoundError("the stream was deleted", stream=self.name)
+        while self.remote is not None and not await self._has_grown(position, self.poll_seconds):
             await asyncio.sleep(self.poll_seconds)
 
-    def _tell_gap(self, due: int, batch: Batch) -> None:
-        if batch.gap is not None:
-            self.tell(self.name, f"{batch.gap}; the read goes on at {batch.next_offset}")
-        elif not batch.parcels and batch.next_offset > due and not batch.committed:
-            self.tell(
-                self.name,
-                f"offsets {due} to {batch.next_offset - 1} were removed by retention; the read goes"
-                f" on at {batch.next_offset}",
-            )
+    async def _has_grown(self, position: int, seconds: float) -> bool:
+        """Whether the manifest had more than `position` so long ago; raises as `_grown`."""
+        if self.remote is None:
+            return False
+        seen = await self.remote.snapshot(seconds=seconds)
+        if seen.root.next_offset <= position and seen.item.state.is_tombstone:
+            raise NotFoundError("the stream was deleted", stream=self.name)
+        return seen.root.next_offset > position

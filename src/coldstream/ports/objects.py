@@ -151,6 +151,10 @@ class KeepingStore(Doubted, Protocol):
         """What is kept here, before yet another store."""
         ...
 
+    def close(self) -> None:
+        """Leave the place where it is kept to another one."""
+        ...
+
 
 class Deleter(Protocol):
     """Makes objects go."""

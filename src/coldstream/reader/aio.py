@@ -146,7 +146,15 @@ class AsyncStream:
 
     async def to_arrow(self, begin: Begin = "first", end: End | None = None, **options: Any) -> Any:
         """As `Stream.to_arrow`; `on_gap` is called in a thread."""
-        return await self._run(partial(self.stream.to_arrow, begin, end, **options))
+        batches = await self._run(partial(self.stream.arrow_batches, begin, end, **options))
+        pump, taken = Pump(_given(batches), self._pool), list[Any]()
+        try:
+            # One by one: a thread that reads all of it at once would read on for who is cancelled.
+            while (each := await _unless_closed(pump.next())) is not None:
+                taken.append(each)
+        finally:
+            pump.close()
+        return _table(taken, batches.schema)
 
     async def _pumped(self, items: Generator[T, None, None]) -> AsyncGenerator[T, None]:
         pump = Pump(in_batches(items), self._pool)
@@ -184,8 +192,9 @@ class AsyncRemoteTier:
         await self.close()
 
     async def close(self) -> None:
-        """End its threads; reads that are not finished end with an `InvalidInputError`."""
+        """End its threads and leave its cache; unfinished reads end with an `InvalidInputError`."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._tier.close()
 
     async def names(self) -> list[str]:
         """As `RemoteTier.names`."""
@@ -220,6 +229,18 @@ def open_async_tier(**options: Any) -> AsyncRemoteTier:
 def _later(begin: Callable[[], Generator[T, None, None]]) -> Generator[T, None, None]:
     """Begins in the thread that takes the first item: to find where blocks, too."""
     yield from begin()
+
+
+def _given(batches: Any) -> Generator[Any, None, None]:
+    """What a `pyarrow.RecordBatchReader` gives."""
+    with batches:
+        yield from batches
+
+
+def _table(batches: list[Any], schema: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.Table.from_batches(batches, schema)
 
 
 def _whole(item: object) -> Any:

@@ -140,9 +140,10 @@ class Followed:
             self._missing.clear()
         if error.key in self._missing or len(self._missing) >= _MAX_MISSING:
             raise error
-        self._missing.add(error.key)
         if not self._replace():
             raise error
+        # Not before: whoever got no answer asks again, and comes to the same object once more.
+        self._missing.add(error.key)
         if position is None:
             self._epoch = self.seen.extent.epoch  # nothing was handed on yet
 
@@ -154,8 +155,10 @@ class Followed:
 
     def _loaded(self) -> Snapshot | Glance:
         # The age counts from before the request: what it brings may be as old as that.
-        self._loaded_at = self._clock()
-        return self._load()
+        began_at = self._clock()
+        found = self._load()
+        self._loaded_at = began_at  # where no answer came, the manifest is as old as it was
+        return found
 
 
 def _planned(root: Root, key: str) -> Snapshot:

@@ -198,6 +198,10 @@ class Fragments:
         if start <= entry.first_offset and entry.next_offset <= end:
             return piece
         low, high = (fragment.index.chunk_of_offset(each) for each in (start, end - 1))
+        if piece.checked.error is not None and len(piece.checked) < low:
+            # A damaged chunk says nothing about those behind it, and nobody has asked for it.
+            begin, until = fragment.index.data_range(low, high)
+            return self._piece(fragment, low, high, data[begin:until])
         return replace(piece, checked=piece.checked.part(low, high))
 
     def chunks(self, fragment: OpenFragment, first: int, last: int) -> FetchedChunks:

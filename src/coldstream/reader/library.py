@@ -25,7 +25,7 @@ from coldstream.manifest.catalog import StreamState
 from coldstream.names import DEFAULT_PREFIX, check_prefix
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_entries
-from coldstream.ports import Catalog, ObjectStore
+from coldstream.ports import Catalog, KeepingStore, ObjectStore
 from coldstream.read_policy import ReadPolicy
 from coldstream.reader.asked import Asked, Begin, End, Filter
 from coldstream.reader.budget import PROCESS_BUDGET, MemoryBudget
@@ -113,12 +113,18 @@ class Stream:
         *,
         on_gap: Callable[[Gap], None] = refuse_gap,
     ) -> Generator[StreamEntry, None, None]:
-        """Every entry of the chunks of messages; sub-batches stay compressed. As `chunks`."""
-        with closing(self.chunks(begin, end, on_gap=on_gap)) as chunks:
+        """Every entry of messages, once, in order; sub-batches stay compressed.
+
+        From an offset the first is the one that has it; all else as `chunks`.
+        """
+        asked = Asked.of(begin, end)
+        read = self.reader.begin(asked.spec, asked.bound)
+        with closing(self.reader.chunks_of(read, on_gap)) as chunks:
             for chunk in chunks:
                 if chunk.header.chunk_type == USER:
                     for offset, records, data in iter_entries(chunk):
-                        yield StreamEntry(offset, records, chunk.header.timestamp, data)
+                        if offset + records > read.lowest and offset < read.end:
+                            yield StreamEntry(offset, records, chunk.header.timestamp, data)
 
     def messages(
         self,
@@ -244,6 +250,11 @@ class RemoteTier:
     ) -> None:
         self._store, self._catalog, self._prefix = store, catalog, prefix
         self._settings, self._budget = settings, budget
+
+    def close(self) -> None:
+        """Leave the cache on disk, if there is one, to another tier; for when all is read."""
+        if isinstance(self._store, KeepingStore):
+            self._store.close()
 
     def names(self) -> Iterator[str]:
         """Of each stream that is not deleted: VHOST/QUEUE, or its directory where that is unknown.

@@ -144,7 +144,13 @@ class StreamReader:
             LostRangeError: a gap, unless `on_gap` is given.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
-        return _chunks(self.begin(spec, to), on_gap)
+        return self.chunks_of(self.begin(spec, to), on_gap)
+
+    def chunks_of(
+        self, read: RangeRead, on_gap: Callable[[Gap], None] = refuse_gap
+    ) -> Generator[Chunk, None, None]:
+        """The chunks of a read of `begin`; `on_gap` and errors as of `chunks`."""
+        return _chunks(read, on_gap)
 
     def messages(
         self,
@@ -275,11 +281,13 @@ def _is_wanted(chunk: Chunk, matcher: FilterMatcher | None) -> bool:
     return chunk.header.chunk_type == USER and (matcher is None or matcher.matches(chunk.bloom))
 
 
-def _gone_on(read: RangeRead, again: Callable[[UnavailableError], bool]) -> list[Gap]:
+def _gone_on(read: RangeRead, again: Callable[[UnavailableError], bool]) -> Iterator[Gap]:
     """What the manifest as it is now no longer has; nothing has changed where it is unavailable."""
     while True:
         try:
-            return list(read.go_on())
+            # One by one: that the stream was deleted is told behind what it had lost before.
+            yield from read.go_on()
+            return
         except UnavailableError as error:
             if not (error.may_retry and again(error)):
                 raise

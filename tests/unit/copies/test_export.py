@@ -22,6 +22,7 @@ from coldstream.manifest.entries import Entries
 from coldstream.manifest.ledger import Ledger
 from coldstream.osiris.body import BodyFormat
 from coldstream.reader import First, Gap, Offset, StreamReader
+from coldstream.reader.follow import RangeRead
 from tests.support.tier import FIXTURES, Tier, chunk
 
 JSONL, PARQUET = ExportFormat.JSONL, ExportFormat.PARQUET
@@ -173,6 +174,38 @@ def test_what_was_exported_and_is_cut_off_since_is_told(tmp_path: Path) -> None:
 
     export(tier.reader("s"), tmp_path / "anew")
     assert export(tier.reader("s"), tmp_path / "anew").files == 0
+
+
+def test_a_claim_at_the_very_moment_at_which_an_export_goes_on_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two histories were in its files, and no later run could know."""
+    tier = Tier()
+    root = tier.add("s", [[chunk(0, b"0")], [chunk(1, b"old")]])
+    export(tier.reader("s"), tmp_path, end=2)
+    grown = tier.upload("s", [chunk(2, b"old")], epoch=1, floor=0)
+    tier.commit("s", replace(root, next_offset=3, entries=Entries.of([*root.entries, grown])))
+    reader = tier.reader("s")
+
+    def claimed(*bounds: Offset) -> RangeRead:
+        """All that was asked before is of the old history, and what is read is of the new one."""
+        fresh = [chunk(n, b"new", epoch=2) for n in (1, 2)]
+        entries = [root.entries[0], tier.upload("s", fresh, epoch=2, floor=1)]
+        ledger = Ledger.of([(1, 0), (2, 1)])
+        tier.commit(
+            "s",
+            replace(root, next_offset=3, epoch=2, ledger=ledger, entries=Entries.of(entries)),
+        )
+        return StreamReader.begin(reader, *bounds)
+
+    made = file_format(JSONL, reader.snapshot().item, BodyFormat.AUTO)
+    monkeypatch.setattr(reader, "begin", claimed)
+    with pytest.raises(HistoryChangedError, match="from 1 on"):
+        copies.export(
+            reader, {"format": "jsonl"}, (0, 3), tmp_path, made,
+            file_size=20_000, on_gap=print, tell=lambda _: None,
+        )  # fmt: skip
+    assert offsets(tmp_path, JSONL) == [0, 1]
 
 
 def test_a_hole_is_told_and_has_a_line_of_its_own(tmp_path: Path) -> None:

@@ -237,6 +237,30 @@ def test_a_beginning_that_moves_from_run_to_run_is_that_of_the_first_run(first: 
         assert messages(broker) == [b"%d" % n for n in range(3, 20)]
 
 
+@pytest.mark.parametrize(("first", "until"), [(5, 20), (6, 20), (5, 5)])
+def test_what_the_target_has_already_is_not_missed_where_retention_takes_it_between_two_sessions(
+    first: int, until: int
+) -> None:
+    """The last entry is sent once more; only where nothing follows, nothing else confirms it."""
+    tier, connects = Tier(), itertools.count()
+    root = tier.add("s", [[chunk(n, b"%d" % n)] for n in range(20)])
+    broker = Broker()
+    replay(tier.reader("s"), broker, 0, 5)
+    broker.dies = lambda: next(connects) == 0
+
+    def retain(_: float) -> None:
+        entries = Entries.of(list(root.entries)[first:])
+        tier.commit("s", replace(root, first_offset=first, entries=entries))
+
+    missed = {(6, 20): "offsets 5 to 5", (5, 5): "offsets 4 to 4"}.get((first, until))
+    if missed is not None:
+        with pytest.raises(LostRangeError, match=f"^{missed} were"):
+            replay(tier.reader("s"), broker, 0, until, sleep=retain)
+        return
+    replay(tier.reader("s"), broker, 0, until, sleep=retain)
+    assert messages(broker) == [b"%d" % n for n in range(20)]
+
+
 def test_a_name_that_stands_for_another_history_is_refused() -> None:
     tier = Tier()
     tier.add("s", [[chunk(0, b"0")]])

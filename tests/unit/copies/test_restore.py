@@ -452,6 +452,44 @@ def test_what_retention_took_between_two_runs_is_told(tmp_path: Path) -> None:
         restored(tier.reader(stream), tmp_path)
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_retention_beyond_what_was_restored_is_not_told_as_another_history(
+    tmp_path: Path, left: int
+) -> None:
+    """Who is told so removes what he has, and it is nowhere else any more."""
+    tier = Tier()
+    stream = tier.add_fixture("plain-3.10.8", chunks=1000)
+    root = tier.reader(stream).snapshot().root
+    assert len(root.entries) > 2, "each is a segment"
+    with pytest.raises(KilledError):
+        restored(tier.reader(stream), tmp_path, tell=killed_at(root.entries[1].next_offset))
+    first = root.entries[1 + left].first_offset
+    tier.commit(
+        stream,
+        replace(root, first_offset=first, entries=Entries.of(list(root.entries)[1 + left :])),
+    )
+
+    with pytest.raises(LostRangeError, match=f"to {first - 1} are not in the remote tier any more"):
+        restored(tier.reader(stream), tmp_path)
+    assert list(tmp_path.glob("*/*/*.segment"))
+
+
+def test_what_is_small_is_restored_though_all_before_it_was_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused for what as many offsets take on average."""
+    tier = Tier()
+    large = [chunk(n, b"x" * 100_000) for n in range(8)]
+    small = [chunk(n, b"x") for n in range(8, 24)]
+    tier.add_tree("s", [[each] for each in [*large, *small]])
+    reader = tier.reader("s")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Room(free=50_000))
+
+    assert restored(reader, tmp_path, first=8).next_offset == 24
+    with pytest.raises(OSError, match="the disk has 50000 left"):
+        restored(reader, tmp_path / "all")
+
+
 def test_no_file_grows_beyond_what_an_index_can_point_into() -> None:
     runs = [Run(0, 1, 0, 8, 3 * 2**30, 1), Run(1, 2, 0, 8 + 3 * 2**30, 2**30, 1)]
 

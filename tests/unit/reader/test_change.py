@@ -8,7 +8,8 @@ from itertools import count
 
 import pytest
 
-from coldstream.errors import CorruptDataError, LostRangeError, NotFoundError
+from coldstream.errors import CorruptDataError, LostRangeError, NotFoundError, UnavailableError
+from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import nodes
@@ -17,6 +18,8 @@ from coldstream.osiris.chunk import iter_chunks
 from coldstream.plans.retention import RetentionLimits, plan_retention
 from coldstream.plans.splice import splice
 from coldstream.reader import First, Gap, GapReason, Offset, ReaderSettings, Timestamp
+from coldstream.reader.follow import Followed
+from coldstream.remote.roots import Snapshot
 from tests.support.tier import BRANCHING, PREFIX, SMALL, Tier, chunk
 
 FRAGMENTS = 45
@@ -321,3 +324,47 @@ def test_a_read_comes_to_its_end_though_every_refresh_shows_another_root(stream:
     chunks = stream.tier.reader("s", settings).chunks(First())
 
     assert [bytes(each.buffer) for each in chunks] == stream.chunks
+
+
+def test_an_object_that_is_gone_is_asked_for_in_a_newer_manifest_though_one_question_got_no_answer(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked again, it came to the same object, and took it for one that no manifest explains."""
+    catalog = stream.tier.catalog
+    get, lost = catalog.get, [UnavailableError("the table does not answer")]
+
+    def answered(name: str) -> CatalogItem | None:
+        if lost:
+            raise lost.pop()
+        return get(name)
+
+    messages = stream.tier.reader("s", ONE_BY_ONE).follow(
+        First(), lambda: False, again=lambda _: True
+    )
+    seen = [next(messages).offset for _ in range(10)]
+    stream.consolidate()
+    monkeypatch.setattr(catalog, "get", answered)
+    seen += [each.offset for each in messages]
+
+    assert not lost
+    assert seen == list(range(END))
+
+
+def test_a_manifest_is_as_old_as_it_was_where_the_question_for_a_newer_one_got_no_answer(
+    stream: Stream,
+) -> None:
+    now, reader = [0.0], stream.tier.reader("s")
+    lost: list[UnavailableError] = []
+
+    def load() -> Snapshot:
+        if lost:
+            raise lost.pop()
+        return reader.snapshot()
+
+    manifest = Followed(load, lambda: now[0], 10)
+    stream.consolidate()
+    now[0], lost = 10, [UnavailableError("the table does not answer")]
+    with pytest.raises(UnavailableError):
+        manifest.grown_old()
+
+    assert manifest.grown_old()

@@ -71,6 +71,25 @@ def test_no_flipped_bit_of_a_fragment_goes_unnoticed(settings: ReaderSettings) -
 
 
 @pytest.mark.parametrize("settings", [WHOLE, BY_RANGES], ids=["whole", "by ranges"])
+@pytest.mark.parametrize("start", [18, 20, 21, 24])
+def test_a_read_that_begins_behind_the_damage_is_not_stopped_by_it(
+    settings: ReaderSettings, start: int
+) -> None:
+    """Of a small fragment, which is fetched whole, nobody came to what lies behind the damage."""
+    tier = Tier()
+    key = tier.key(a_stream(tier), "s", 1)
+    at = len(HEADER) + len(chunk(12, b"a12", b"b12", b"c" * 40))
+    tier.flip(key, at + CHUNK_HEADER_SIZE + 5)  # in the chunk at offset 15
+
+    found = tier.reader("s", settings).messages(Offset(start))
+
+    assert [each.offset for each in found] == list(range(start, 36))
+    # Where the end lies before the last chunk of the fragment, too.
+    part = tier.reader("s", settings).messages(Offset(start), Offset(22))
+    assert [each.offset for each in part] == list(range(start, 22))
+
+
+@pytest.mark.parametrize("settings", [WHOLE, BY_RANGES], ids=["whole", "by ranges"])
 def test_all_good_chunks_before_the_damage_are_handed_out(settings: ReaderSettings) -> None:
     tier = Tier()
     root = a_stream(tier)

@@ -135,6 +135,22 @@ def test_what_was_read_and_is_cut_off_is_told_and_no_offset_comes_twice() -> Non
     ]  # fmt: skip
 
 
+def test_what_a_deleted_stream_had_lost_before_is_told_before_its_end() -> None:
+    tier, found = Tier(), list[bytes | Gap]()
+    root = tier.add("s", [[data(0)], [data(2)]])
+
+    def cut_and_delete() -> bool:
+        cut(2)(tier, root)
+        tier.catalog.items["s"] = replace(tier.catalog.items["s"], state=StreamState.DELETING)
+        return True
+
+    messages = tier.reader("s").follow(First(), cut_and_delete, on_gap=found.append)
+    with pytest.raises(NotFoundError, match="was deleted"):
+        found.extend(bytes(each.body) for each in messages)
+
+    assert found == [*(b"old%d" % n for n in range(4)), Gap(2, 4, GapReason.TRUNCATION)]
+
+
 def test_a_cut_above_what_the_read_is_about_is_no_news() -> None:
     tier = Tier()
     root = tier.add("s", [[data(0)], [data(2)]])

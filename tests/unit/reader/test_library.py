@@ -43,6 +43,7 @@ from coldstream.reader import (
     RemoteTier,
     Stream,
     Timestamp,
+    open_async_tier,
     open_tier,
 )
 from coldstream.reader.aio import ClosedError
@@ -313,6 +314,48 @@ def _header(data: bytes) -> ChunkHeader:
     return headers_of([data])[0]
 
 
+def test_entries_begin_and_end_where_messages_do(tier: Tier) -> None:
+    """Who went on behind the last one was given the beginning of its chunk once more."""
+    stream = remote(tier).stream("orders")
+
+    for begin, end in ((0, 1), (5, 8), (6, 7), (19, 20), (31, 40)):
+        assert [each.offset for each in stream.entries(begin, end)] == [*range(begin, end)]
+    batches = remote(tier)
+    tier.add_fixture("subgzip-4.3.6")
+    of_batches = batches.stream("fx_subgzip-4_3_6")
+    every = list(of_batches.entries())
+    assert max(each.records for each in every) > 2
+    for number in (1, len(every) // 2):
+        inside = every[number].offset + every[number].records - 1
+        assert [each.offset for each in of_batches.entries(inside)] == [
+            each.offset for each in every[number:]
+        ]
+
+
+def test_no_entry_comes_twice_where_history_was_cut_off_below_it() -> None:
+    tier, gaps = Tier(), list[Gap]()
+    root = tier.add("s", [[chunk(0, *[b"old"] * 4)], [chunk(4, *[b"old"] * 4)]])
+    settings = replace(SMALL, in_flight=1, refresh_seconds=0)
+    opened = RemoteTier(tier.store, tier.catalog, PREFIX, settings=settings)
+    entries = opened.stream("s").entries(on_gap=gaps.append)
+    found = [next(entries).offset]
+
+    anew = tier.upload("s", [chunk(1, *[b"new"] * 9, epoch=2)], epoch=2, floor=1)
+    first = tier.upload("s", [chunk(0, b"old")], epoch=1, floor=0)
+    cut = replace(
+        root,
+        next_offset=10,
+        epoch=2,
+        ledger=root.ledger.claimed(2, 1),
+        entries=Entries.of([first, anew]),
+    )
+    tier.commit("s", cut)
+    found += [each.offset for each in entries]
+
+    assert found == [*range(8)]
+    assert gaps == [Gap(1, 4, GapReason.TRUNCATION)]
+
+
 def test_a_filter_passes_over_chunks_without_its_value() -> None:
     tier = Tier()
     tier.add("s", [[filtered(n, b"eu" if n % 2 else b"us") for n in range(10)]])
@@ -444,6 +487,70 @@ def test_a_loop_that_is_left_gives_its_memory_back(tier: Tier) -> None:
                     await asyncio.sleep(0.001)
 
     asyncio.run(main())
+
+
+def test_a_tier_that_was_closed_leaves_its_cache_to_the_next(tmp_path: Path) -> None:
+    """As long as the old one was alive in the same process, another cache had the directory."""
+    (tmp_path / "tier").mkdir()
+    where: Any = {"endpoint": f"file://{tmp_path}/tier", "cache_dir": tmp_path / "cache"}
+
+    async def main() -> None:
+        async with open_async_tier(**where) as one:
+            with pytest.raises(InvalidInputError, match="another cache"):
+                open_async_tier(**where)
+        async with open_async_tier(**where) as other:
+            assert other is not one
+
+    asyncio.run(main())
+    tier = open_tier(**where)
+    tier.close()
+    open_tier(**where).close()
+
+
+class Gated:
+    """A bucket that is silent once a number of its objects were asked for, until it is let go."""
+
+    def __init__(self, store: Any, objects: int) -> None:
+        self._store, self._objects = store, objects
+        self.asked: set[str] = set()
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def get(self, key: str, start: int, end: int) -> Any:
+        self.asked.add(key)
+        if len(self.asked) >= self._objects:
+            self.reached.set()
+            assert self.opened.wait(60)
+        return self._store.get(key, start, end)
+
+
+def test_an_arrow_table_for_which_nobody_waits_any_more_is_read_no_further() -> None:
+    """It was read to its end in a thread, into memory, and the process ended no sooner."""
+    pytest.importorskip("pyarrow")
+    tier, fragments, budget = Tier(), 40, reader.MemoryBudget()
+    tier.add("s", [[chunk(n, b"x" * 2**20)] for n in range(fragments)])
+    store = Gated(tier.store, 10)
+    opened = RemoteTier(store, tier.catalog, PREFIX, settings=SMALL, budget=budget)
+
+    async def main() -> None:
+        async with AsyncRemoteTier(opened) as there:
+            stream = await there.stream("s")
+            reading = asyncio.create_task(
+                stream.to_arrow(columns=["offset", "body"], body_format="bytes")
+            )
+            assert await asyncio.to_thread(store.reached.wait, 60)
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+            store.opened.set()
+            async with asyncio.timeout(60):
+                while budget.held:
+                    await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+    assert len(store.asked) < fragments
 
 
 def test_an_answer_that_nobody_gave_may_be_asked_for_again(tier: Tier) -> None:
