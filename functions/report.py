@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from aws_lambda_powertools.metrics import MetricUnit
@@ -19,14 +20,13 @@ _LONGEST_CAUSE = 4000
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Count the failure twice: for the alarm, and for each workflow by its name."""
-    workflow = _name(str(event["workflow"]))
-    error = event.get("error") or {}
+    workflow, error = _failure(event)
     logger.error(
         f"the workflow {workflow} gives up",
         extra={
             "workflow": workflow,
             "error": error.get("Error"),
-            "cause": str(error.get("Cause", ""))[-_LONGEST_CAUSE:],
+            "cause": str(error.get("Cause") or "")[-_LONGEST_CAUSE:],
             "streams": [item.get("stream") for item in event.get("work") or []],
         },
     )
@@ -34,6 +34,17 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     metrics.add_metric(name=name, unit=MetricUnit.Count, value=1)
     count_for(workflow, name, 1)
     return {}
+
+
+def _failure(event: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The name of what failed, and its error as a Catch has it."""
+    detail = event.get("detail")
+    if detail is None:
+        return _name(str(event["workflow"])), event.get("error") or {}
+    if "jobName" in detail:
+        return str(detail["jobName"]), {"Error": detail["state"], "Cause": detail.get("message")}
+    error = {"Error": detail["status"], "Cause": detail.get("cause")}
+    return _name(str(detail["stateMachineArn"])), error
 
 
 def _name(workflow: str) -> str:

@@ -193,8 +193,8 @@ def of_deletions(missed_tombstones: sqs.IQueue, tombstone: lambda_.IFunction) ->
         "TombstonesMissed",
         waiting(missed_tombstones),
         "Streams were marked as deleted, but the workflow that deletes their objects"
-        " could not be started. Mend the cause in the log of the function tombstone,"
-        " then start the workflow delete for each of them.",
+        " could not be started. Mend the cause in the log of the function tombstone, then give"
+        " `coldstream delete STREAM` for each that `coldstream streams` shows as deleting.",
     )
     yield Row(
         "DeletionsLate",

@@ -1,4 +1,8 @@
-"""Whole runs that fail are told by events of AWS, which cost nothing, to the function `report`."""
+"""Whole runs that fail are told by events of AWS, which cost nothing, to the function `report`.
+
+It gets each as a whole: AWS does not promise a cause in all of them, nor does it say what
+EventBridge makes of a template that asks for what an event lacks.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,6 @@ def report_failures(
     report: lambda_.IFunction,
     description: str,
     pattern: events.EventPattern,
-    workflow: str,
-    error: str,
-    cause: str,
 ) -> None:
     """Have some events logged and counted as failures.
 
@@ -30,29 +31,13 @@ def report_failures(
         report: the function.
         description: one sentence for the console.
         pattern: which events.
-        workflow: path of what failed in an event, as "$.detail.jobName".
-        error: path of the kind of failure.
-        cause: path of what was said.
     """
     events.Rule(
         scope,
         id,
         description=description,
         event_pattern=pattern,
-        targets=[
-            targets.LambdaFunction(
-                report,
-                event=events.RuleTargetInput.from_object(
-                    {
-                        "workflow": events.EventField.from_path(workflow),
-                        "error": {
-                            "Error": events.EventField.from_path(error),
-                            "Cause": events.EventField.from_path(cause),
-                        },
-                    }
-                ),
-            )
-        ],
+        targets=[targets.LambdaFunction(report)],
     )
 
 
@@ -77,9 +62,6 @@ def report_machines(
                 "status": ["FAILED", "TIMED_OUT"],
             },
         ),
-        workflow="$.detail.stateMachineArn",
-        error="$.detail.status",
-        cause="$.detail.cause",
     )
 
 
@@ -101,7 +83,4 @@ def report_jobs(scope: Construct, *, jobs: Sequence[str], report: lambda_.IFunct
             detail_type=["Glue Job State Change"],
             detail={"jobName": [*jobs], "state": ["FAILED", "TIMEOUT", "ERROR"]},
         ),
-        workflow="$.detail.jobName",
-        error="$.detail.state",
-        cause="$.detail.message",
     )

@@ -190,10 +190,13 @@ def operate_catalog(*, table: dynamodb.ITable) -> iam.PolicyStatement:
 
 
 def mark_complete(*, bucket: s3.IBucket, prefix: str) -> iam.PolicyStatement:
-    """PUT of the object that says that the table lacks no stream (usecases/scan.py)."""
+    """PUT of the object that says that the table lacks no stream (usecases/scan.py).
+
+    And HEAD: of one that is there already it is asked who has written it.
+    """
     return iam.PolicyStatement(
         sid="MarkComplete",
-        actions=["s3:PutObject"],
+        actions=["s3:GetObject", "s3:PutObject"],
         resources=[bucket.arn_for_objects(f"{prefix}stream/.complete/metadata/*")],
     )
 

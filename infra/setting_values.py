@@ -118,9 +118,11 @@ def yes_or_no(given: Mapping[str, Any], name: str) -> bool:
 def prefix(value: object) -> str:
     """Of all keys."""
     prefix = check_prefix(text("prefix", value))
-    if "*" in prefix:
-        # Legal in a key, but an IAM policy would read it as a wildcard.
-        raise InvalidInputError(f"{shown('prefix')} must not contain '*': {prefix!r}")
+    # Both are legal in a key. But an IAM policy would read "*" as a wildcard, and the filter of a
+    # bucket's events takes "=" for nothing unless it is encoded: no upload would raise an event.
+    for each in "*=":
+        if each in prefix:
+            raise InvalidInputError(f"{shown('prefix')} must not contain {each!r}: {prefix!r}")
     return prefix
 
 

@@ -84,7 +84,7 @@ class Warehouse(Construct):
         )
         # Iceberg's metadata can be registered again, but not by a stack that comes back.
         made.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
-        workgroup = self._workgroup()
+        workgroup = self._workgroup(encryption_key)
         self.workgroup = workgroup.name
         for path in sorted(QUERIES.glob("*.sql")):
             title, text = saved_query(path)
@@ -99,7 +99,7 @@ class Warehouse(Construct):
             )
             query.add_resource_dependency(workgroup)
 
-    def _workgroup(self) -> athena.CfnWorkGroup:
+    def _workgroup(self, encryption_key: str) -> athena.CfnWorkGroup:
         return athena.CfnWorkGroup(
             self,
             "Workgroup",
@@ -112,8 +112,10 @@ class Warehouse(Construct):
                 publish_cloud_watch_metrics_enabled=False,
                 result_configuration=athena.CfnWorkGroup.ResultConfigurationProperty(
                     output_location=f"{self.url}{RESULTS_PREFIX}",
+                    # What is said here goes before what the bucket does by itself.
                     encryption_configuration=athena.CfnWorkGroup.EncryptionConfigurationProperty(
-                        encryption_option="SSE_S3"
+                        encryption_option="SSE_KMS" if encryption_key else "SSE_S3",
+                        kms_key=encryption_key or None,
                     ),
                 ),
             ),

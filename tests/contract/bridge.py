@@ -2,13 +2,15 @@
 
 moto's own server mode needs flask; this hands each request to the same code that answers botocore.
 It takes one request at a time, because moto is not safe for threads, and it can lose requests and
-answers.
+answers. It can also answer as S3 does to a role that may list below a prefix only: moto knows no
+roles.
 """
 
 from __future__ import annotations
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
 
 from botocore.awsrequest import AWSPreparedRequest
 from botocore.compat import HTTPHeaders
@@ -27,6 +29,7 @@ class Bridge(ThreadingHTTPServer):
         self.lose_answers = 0
         self.lose_requests = 0
         self.answer_conflict = 0
+        self.lists_below = ""
 
     @property
     def endpoint(self) -> str:
@@ -43,8 +46,32 @@ class _Handler(BaseHTTPRequestHandler):
     def _hang_up(self) -> None:
         self.close_connection = True
 
+    def _body(self) -> bytes:
+        """The whole body; Arrow sends parts of uploads in chunks."""
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        chunks = []
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            chunks.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass  # trailing headers
+        return b"".join(chunks)
+
+    def _is_forbidden(self, status: int) -> bool:
+        """Whether S3 would say 403 to who may list below `lists_below` only."""
+        below, asked = self.server.lists_below, urlsplit(self.path)
+        if not below:
+            return False
+        if self.command == "HEAD":
+            return status == 404 or "/" not in asked.path.strip("/")
+        if self.command != "GET":
+            return False
+        prefix = parse_qs(asked.query).get("prefix", [""])[0]
+        return status == 404 or ("list-type" in asked.query and not prefix.startswith(below))
+
     def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        body = self._body()
         bridge = self.server
         with bridge.one_at_a_time:
             if self.command == "PUT" and bridge.lose_requests:
@@ -70,6 +97,9 @@ class _Handler(BaseHTTPRequestHandler):
             if self.command == "PUT" and bridge.lose_answers:
                 bridge.lose_answers -= 1
                 return self._hang_up()
+            if self._is_forbidden(status):
+                error = b"<Error><Code>AccessDenied</Code></Error>"
+                return self._send(403, {"Content-Type": "application/xml"}, error)
             data = content.encode() if isinstance(content, str) else content
             return self._send(status, {k: str(v) for k, v in answer_headers.items()}, data)
 

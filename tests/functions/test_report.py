@@ -46,11 +46,35 @@ def test_a_scan_that_failed_has_no_streams_to_name(site: Site) -> None:
 def test_an_event_of_a_machine_that_timed_out_is_told_by_the_name_of_its_workflow(
     site: Site,
 ) -> None:
-    """As EventBridge sends it: a machine that ran out of time can report nothing itself."""
-    machine = "arn:aws:states:eu-central-1:123456789012:stateMachine:coldstream-collect"
+    """As EventBridge sends it: a machine that ran out of time can report nothing itself.
 
-    handler({"workflow": machine, "error": {"Error": "TIMED_OUT", "Cause": ""}}, Invocation())
+    AWS's own example has neither an error nor a cause.
+    """
+    place = "arn:aws:states:eu-central-1:123456789012"
+    detail = {
+        "executionArn": f"{place}:execution:coldstream-collect:e",
+        "stateMachineArn": f"{place}:stateMachine:coldstream-collect",
+        "name": "e",
+        "status": "TIMED_OUT",
+        "startDate": 1551224926156,
+        "stopDate": 1551224927157,
+        "input": "{}",
+        "output": None,
+    }
+
+    handler({"source": "aws.states", "detail": detail}, Invocation())
 
     (line,) = site.logged("ERROR")
-    assert (line["workflow"], line["error"]) == ("collect", "TIMED_OUT")
+    assert (line["workflow"], line["error"], line["cause"]) == ("collect", "TIMED_OUT", "")
     assert site.metrics(workflow="collect") == {deployment.METRIC_WORKFLOW_FAILURES: 1}
+
+
+def test_an_event_of_a_job_that_failed_is_told_by_its_name_with_what_glue_says(site: Site) -> None:
+    detail = {"jobName": "coldstream-fleet", "state": "FAILED", "message": "no such database"}
+
+    handler({"source": "aws.glue", "detail": {**detail, "jobRunId": "jr_1"}}, Invocation())
+
+    (line,) = site.logged("ERROR")
+    assert (line["workflow"], line["error"]) == ("coldstream-fleet", "FAILED")
+    assert line["cause"] == "no such database"
+    assert site.metrics(workflow="coldstream-fleet") == {deployment.METRIC_WORKFLOW_FAILURES: 1}

@@ -49,6 +49,7 @@ def test_values_from_the_command_line_are_text_and_count_as_numbers() -> None:
         ("prefix", "", "not a key prefix"),
         ("prefix", 7, "must be text"),
         ("prefix", "a*/", r"must not contain '\*'"),
+        ("prefix", "cluster=prod/", "must not contain '='"),
         ("alarm_email", "nobody", "is no address"),
         ("agents_behind_minutes", 4, "must be 5 to 10080"),
         ("encryption_key", "alias/mine", "is no name that AWS takes"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coldstream.deployment import JOBS, WORKFLOWS
+from tests.support.iam import like
 
 if TYPE_CHECKING:
     from conftest import Assembly
@@ -94,6 +95,7 @@ STEPS: dict[str, dict[str, list[str]]] = {
         "dynamodb:Query": ["<CatalogTable.Arn>"],
         "dynamodb:Scan": ["<CatalogTable.Arn>"],
         "dynamodb:DescribeTable": ["<CatalogTable.Arn>"],
+        "s3:GetObject": ["<Bucket.Arn>/rabbitmq/stream/.complete/metadata/*"],
         "s3:PutObject": ["<Bucket.Arn>/rabbitmq/stream/.complete/metadata/*"],
         **LIST,
     },
@@ -124,6 +126,22 @@ def test_a_step_of_a_workflow_has_exactly_the_rights_of_its_work(
     assembly: Assembly, part: str
 ) -> None:
     assert without(granted(assembly, part), "logs") == STEPS[part]
+
+
+@pytest.mark.parametrize("which", ["assembly", "customised"])
+def test_whoever_may_put_an_object_may_look_whose_it_is(
+    which: str, request: pytest.FixtureRequest
+) -> None:
+    # A PUT that is refused because the key is taken may be an earlier attempt of the same writer.
+    made: Assembly = request.getfixturevalue(which)
+    roles = [*made.of_type("AWS::IAM::Policy"), *made.of_type("AWS::IAM::ManagedPolicy")]
+    tried = 0
+    for name in roles:
+        rights = granted(made, name)
+        for written in rights.get("s3:PutObject", []):
+            tried += 1
+            assert any(like(each, written) for each in rights.get("s3:GetObject", [])), name
+    assert tried > 10
 
 
 def test_who_follows_the_table_starts_deletions_and_no_more(assembly: Assembly) -> None:

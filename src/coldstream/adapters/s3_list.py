@@ -47,30 +47,28 @@ class Lister:
             found = self._page(prefix, start_after, wanted - len(names), Delimiter="/", **more)
             names += [row["Key"] for row in found.get(_ROWS, [])]
             names += [each["Prefix"] for each in found.get("CommonPrefixes", [])]
-            token = found.get("NextContinuationToken", "")
             if len(names) >= wanted or not found.get("IsTruncated"):
                 return sorted(names)
-            if not token or token == more.get("ContinuationToken"):
-                raise UnavailableError("S3 said that more follows, and not where", key=prefix)
-            more = {"ContinuationToken": token}
+            more = _behind(found, more, prefix)
 
     def list(self, prefix: str, *, start_after: str = "", limit: int = 1000) -> list[ObjectInfo]:
         """As the port says."""
         wanted = min(limit, 1000)
         rows: list[ObjectInfo] = []
+        more: dict[str, str] = {}
         while True:
+            found = self._page(prefix, start_after, wanted - len(rows), **more)
             last = rows[-1].key if rows else start_after
-            found = self._page(prefix, last, wanted - len(rows))
-            more = [_info(row) for row in found.get(_ROWS, [])]
-            if more and more[0].key <= last:
+            page = [_info(row) for row in found.get(_ROWS, [])]
+            if page and page[0].key <= last:
                 # Whoever goes on behind the last key would go round for ever.
-                raise UnavailableError("S3 listed a key that it was told to pass", key=more[0].key)
-            rows += more
-            # S3 may give fewer rows than it was asked for although more follow.
+                raise UnavailableError("S3 listed a key that it was told to pass", key=page[0].key)
+            rows += page
+            # S3 may give fewer rows than it was asked for although more follow; and none, where all
+            # that it has passed over was deleted and is kept as a version.
             if len(rows) >= wanted or not found.get("IsTruncated"):
                 return rows
-            if not more:
-                raise UnavailableError("S3 listed nothing and said that more follows", key=prefix)
+            more = _behind(found, more, prefix)
 
     def _page(self, prefix: str, after: str, limit: int, **more: Any) -> Any:
         try:
@@ -81,6 +79,18 @@ class Lister:
             raise translated(exc, prefix, self._bucket) from exc
         except UnicodeError as exc:  # no key of S3, which takes UTF-8 only
             raise UnavailableError("S3 listed a key that is no text", key=prefix) from exc
+
+
+def _behind(found: Any, more: dict[str, str], prefix: str) -> dict[str, str]:
+    """What a request for the page behind an answer has beside the one before.
+
+    Raises:
+        UnavailableError: the answer does not say, or it says where it was itself.
+    """
+    token = found.get("NextContinuationToken", "")
+    if not token or token == more.get("ContinuationToken"):
+        raise UnavailableError("S3 said that more follows, and not where", key=prefix)
+    return {"ContinuationToken": token}
 
 
 def _info(row: Any) -> ObjectInfo:

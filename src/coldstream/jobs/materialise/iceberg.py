@@ -29,7 +29,7 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     ValidationException,
 )
-from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
+from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask
 from pyiceberg.table import Table as IcebergMetadata
@@ -47,6 +47,7 @@ from coldstream.jobs.materialise.catalog_answers import answers, meaning
 from coldstream.jobs.materialise.data_files import data_file, stored_file
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.iceberg_deletes import deleted_positions, partly_deleted
+from coldstream.jobs.materialise.iceberg_io import KeepingFileIO
 from coldstream.jobs.materialise.iceberg_new import RETRIES, create
 from coldstream.jobs.materialise.iceberg_shape import Shape, check_shape, shaped
 from coldstream.jobs.materialise.iceberg_state import (
@@ -80,13 +81,6 @@ from coldstream.jobs.materialise.write import TableWriter
 from coldstream.names import check_stream
 
 _GROW_ATTEMPTS = 10
-
-
-class KeepingFileIO(PyArrowFileIO):
-    """File access that never deletes: no committer knows for certain that its commit failed."""
-
-    def delete(self, location: object) -> None:
-        """Nothing happens."""
 
 
 FILE_IO = f"{KeepingFileIO.__module__}.{KeepingFileIO.__qualname__}"
