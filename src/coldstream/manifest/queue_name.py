@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-#: What a broker replaces by "_" in the name of a stream's directory.
-_ODD = re.compile("[^A-Za-z0-9_=-]")
-_ODD_OR_PUT = re.compile("[^A-Za-z0-9=-]")
+#: What a broker replaces by "_" in the name of a stream's directory, or "_" itself.
+_ODD = re.compile("[^A-Za-z0-9=-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +39,12 @@ class QueueName:
     @property
     def kept(self) -> str:
         """What a broker keeps of the name in a directory that it fits, as `kept_in` says."""
-        return _ODD_OR_PUT.sub("", f"{self.vhost}_{self.queue}")
+        return _ODD.sub("", f"{self.vhost}_{self.queue}")
 
     @property
     def made_pattern(self) -> str:
         """What a broker may have made of the name: a regular expression, literal for ASCII."""
-        return "".join(
-            each if not _ODD.match(each) else "_" if each.isascii() else "_{0,4}"
-            for each in f"{self.vhost}_{self.queue}"
-        )
+        return _ODD.sub(_put, f"{self.vhost}_{self.queue}")
 
     def filled(self, other: QueueName) -> QueueName:
         """This name, with those parts of another one that this has not.
@@ -74,4 +70,14 @@ class QueueName:
 
 def kept_in(stream: str) -> str:
     """What is left of the queue's name in a directory; the same as `kept` of each that fits it."""
-    return _ODD_OR_PUT.sub("", stream.rpartition("_")[0])
+    return _ODD.sub("", stream.rpartition("_")[0])
+
+
+def _put(odd: re.Match[str]) -> str:
+    """What a broker may have put for characters side by side: one repetition.
+
+    Of several, all ways to share the same "_" among them would be tried, which may take hours.
+    """
+    least = sum(each.isascii() for each in odd[0])
+    most = least + 4 * (len(odd[0]) - least)
+    return "_" * least if most == least else f"_{{{least},{most}}}"
