@@ -130,4 +130,5 @@ class Steered(ThisMachine):
 
     def scan(self, data_dir: Path, known: Collection[str]) -> Directories:
         """As `Host` says."""
-        return self._steering.chosen(super().scan(data_dir, known))
+        # What a rule leaves alone may be thousands of directories, and need not be looked into.
+        return self._steering.chosen(super().scan(data_dir, {*known, *self._steering.left}))
