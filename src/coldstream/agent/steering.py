@@ -99,6 +99,8 @@ class SteeredAgent(Agent):
         self.settings = self.steering.settings
         for stream, follower in self._followers.items():
             follower.steer(self.steering.settings_of(stream))
+            if follower.ripe_at is not None:
+                self._turns.wake(stream, follower.ripe_at)  # sooner, where it waits for less now
 
     def progress(self) -> list[Progress]:
         """As `Agent.progress`, and what waits for its name for too long."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.plans.heartbeats import Heartbeat
 from coldstream.usecases.claim_function import OwnRights
 from coldstream.usecases.told_by_agents import told_by_agents
-from coldstream_devkit.generator import write_stream
+from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site, no_pause
 from .machine import EPOCH_MS, Machine
@@ -64,7 +65,14 @@ class Scene:
             steering=steering,
         )
 
+    def steer(self, flush: int) -> None:
+        """As a reload of the file does; seconds."""
+        steering = self.agent.steering
+        steering.change(replace(steering.settings, flush_ms=flush * 1000), steering.selection)
+        self.agent.steer()
+
     def run(self, seconds: float) -> list[Progress]:
+        self.agent._stop = self.machine.flag()
         until = self.machine.now + seconds
 
         def report(rows: list[Progress]) -> None:
@@ -117,10 +125,27 @@ def test_a_stream_without_a_message_waits_for_its_name_and_is_not_told_of(site: 
 def test_a_stream_that_has_its_name_is_followed_and_counted_once(site: Site) -> None:
     scene = Scene(site, Named())
     scene.run(600)
-    scene.agent._stop = scene.machine.flag()
     scene.names[UNKNOWN] = QueueName("", "/", "orders")
 
     (row,) = scene.run(600)
 
     assert row.standstill is None
     assert row.next_offset == 10
+
+
+def test_what_waits_for_a_flush_time_that_is_made_shorter_waits_no_longer_than_that(
+    site: Site,
+) -> None:
+    """It waited for as long as was said before, in a stream to which nothing more came."""
+    scene = Scene(site, AllCommitted())
+    scene.names[UNKNOWN] = QueueName("", "/", "orders")
+    scene.steer(3600)
+    scene.run(20)
+    append_chunks(site.data_dir / UNKNOWN, [build_chunk(10, 1, EPOCH_MS, [b"x"] * 5)])
+
+    (row,) = scene.run(20)
+    assert row.next_offset == 10
+    scene.steer(5)
+
+    (row,) = scene.run(20)
+    assert row.next_offset == 15
