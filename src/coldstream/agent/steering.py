@@ -83,6 +83,7 @@ class SteeredAgent(Agent):
 
     steering: Steering
     _nameless: Nameless = field(init=False)
+    _asked: set[str] = field(default_factory=set)  # directories that nobody follows
     _asker: Workers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,6 +114,16 @@ class SteeredAgent(Agent):
         # One that a look still has is let go of at a later pass.
         nobodys = [each for each in undecided if each not in self._followers]
         self.steering.asking.begin(self._asker, nobodys, self._stop)
+        self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        """Nothing is to be known, or told, of what was asked about, never followed, and is gone."""
+        steering = self.steering
+        there = {*steering.undecided, *steering.left}
+        gone = {each for each in self._asked - there if not steering.asking.about(each)}
+        for each in gone - self._followers.keys():
+            self.committed.forget(each)
+        self._asked = (self._asked - gone) | there
 
     def _undecided(self) -> list[Progress]:
         return list(self._nameless.rows.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,12 @@ class Named(AllCommitted):
     """Says of every stream that its name is not settled, and why."""
 
     trouble = "the management API at x does not answer"
+
+    def __init__(self) -> None:
+        self.forgotten: list[str] = []
+
+    def forget(self, stream: str) -> None:
+        self.forgotten.append(stream)
 
     def known(self, stream: str) -> Known:
         return Known(local=True, trouble=self.trouble)
@@ -149,3 +156,21 @@ def test_what_waits_for_a_flush_time_that_is_made_shorter_waits_no_longer_than_t
 
     (row,) = scene.run(20)
     assert row.next_offset == 15
+
+
+@pytest.mark.parametrize("queue", ["", "audit"])
+def test_of_a_directory_that_was_never_followed_nothing_is_known_once_it_is_gone(
+    site: Site, queue: str
+) -> None:
+    """It was warned of for ever, and with streams that come and go what is known only grew."""
+    committed = Named()
+    scene = Scene(site, committed)
+    if queue:
+        scene.names[UNKNOWN] = QueueName("", "/", queue)
+    scene.run(5)
+    assert committed.forgotten == []
+
+    shutil.rmtree(site.data_dir / UNKNOWN)
+    scene.run(5)
+
+    assert committed.forgotten == [UNKNOWN]
