@@ -31,6 +31,8 @@ def test_a_stream_is_gone_only_where_no_queue_can_be_its_own() -> None:
     assert fate(item(), QueueName("", "/", "a_c")) is Fate.GONE
     for queue in ("a_b", "a.b", "a b"):
         assert fate(item(), QueueName("", "/", queue)) is Fate.QUEUE
+    read_as_one = item(f"___x_{MADE_MS}839326")
+    assert fate(read_as_one, QueueName("", "/", "e\u0301x")) is Fate.QUEUE
     wide = item(f"__a____{MADE_MS}839326")
     assert fate(wide, QueueName("", "/", "a\u00e4")) is Fate.QUEUE
 
@@ -52,7 +54,7 @@ def test_a_name_that_no_broker_has_made_proves_nothing(stream: str) -> None:
     assert fate(item(stream)) is Fate.ODD
 
 
-names = st.text(st.sampled_from("ab_.\u00e4/"), max_size=4)
+names = st.text(st.sampled_from("ab_.\u00e4\u0301/"), max_size=4)
 
 
 @given(st.lists(st.tuples(names, names), max_size=5), names)
@@ -71,9 +73,8 @@ def test_in_what_a_broker_may_have_made_of_a_name_no_two_repetitions_are_side_by
     queue: str,
 ) -> None:
     """Thirteen of them, and one comparison took 24 seconds; six times as many with one more."""
-    made = QueueName("", "/", queue).made_pattern
-
-    assert not re.search("}_|__{", made), made
+    for made in QueueName("", "/", queue).made:
+        assert not re.search("}_|__{", made), made
 
 
 def test_a_long_name_outside_ascii_is_compared_with_what_it_does_not_fit() -> None:

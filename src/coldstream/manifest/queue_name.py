@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass, replace
 
 #: What a broker replaces by "_" in the name of a stream's directory, or "_" itself.
@@ -34,17 +35,28 @@ class QueueName:
         point or grapheme, as its release has it. So many names fit one directory.
         """
         made, _, nanoseconds = stream.rpartition("_")
-        return nanoseconds.isdigit() and re.fullmatch(self.made_pattern, made) is not None
+        return nanoseconds.isdigit() and any(re.fullmatch(each, made) for each in self.made)
 
     @property
-    def kept(self) -> str:
-        """What a broker keeps of the name in a directory that it fits, as `kept_in` says."""
-        return _ODD.sub("", f"{self.vhost}_{self.queue}")
+    def kept(self) -> tuple[str, ...]:
+        """What a broker may keep of the name in a directory that it fits, as `kept_in` says."""
+        return tuple(dict.fromkeys(_ODD.sub("", each) for each in self._read))
 
     @property
-    def made_pattern(self) -> str:
-        """What a broker may have made of the name: a regular expression, literal for ASCII."""
-        return _ODD.sub(_put, f"{self.vhost}_{self.queue}")
+    def made(self) -> tuple[str, ...]:
+        """What a broker may have made of the name: regular expressions, literal for ASCII."""
+        return tuple(dict.fromkeys(_ODD.sub(_put, each) for each in self._read))
+
+    @property
+    def _read(self) -> tuple[str, ...]:
+        """How a broker may read the name: 4.3.6 takes a character and the marks behind it for one,
+        and writes one "_" for an "e" with its accent as a character of its own.
+        """
+        text = f"{self.vhost}_{self.queue}"
+        if text.isascii():
+            return (text,)
+        after = f"{text[1:]} "
+        return text, "".join(text[at] for at, each in enumerate(after) if not _is_mark(each))
 
     def filled(self, other: QueueName) -> QueueName:
         """This name, with those parts of another one that this has not.
@@ -69,8 +81,13 @@ class QueueName:
 
 
 def kept_in(stream: str) -> str:
-    """What is left of the queue's name in a directory; the same as `kept` of each that fits it."""
+    """What is left of the queue's name in a directory; one of `kept` of each that fits it."""
     return _ODD.sub("", stream.rpartition("_")[0])
+
+
+def _is_mark(character: str) -> bool:
+    """Whether it belongs to the character before it."""
+    return unicodedata.category(character).startswith("M") or character in "\u200c\u200d"
 
 
 def _put(odd: re.Match[str]) -> str:
