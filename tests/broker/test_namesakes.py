@@ -65,3 +65,21 @@ def test_namesakes_are_told_apart_as_soon_as_they_differ_and_never_taken_for_eac
     assert limits == {number}
     assert all(name is None or name.queue == truth[each] for each, name in first.items())
     assert found == truth
+
+
+def test_a_stream_whose_name_has_a_mark_of_its_own_is_known_by_it(node: BrokerNode) -> None:
+    """4.3.6 makes one "_" of an "e" and its accent, where 3.10.8 keeps the "e"."""
+    queue = "caf" + "e\u0301"
+    with contextlib.closing(StreamClient(node.ports.stream, seconds=ANSWER_SECONDS)) as client:
+        client.create(queue, {})
+        client.declare(queue)
+        client.publish([(1, b"a message")])
+        assert client.confirmed(ANSWER_SECONDS) == [1]
+    (directory,) = [path.name for path in node.data_dir.iterdir()]
+    management = Management.parse(node.management_uri)
+    gate = Gate(node.data_dir, Node(StreamUri.parse(node.stream_uri), management))
+
+    with gate.looking(once=True):
+        pass
+
+    assert gate.names[directory].queue == queue

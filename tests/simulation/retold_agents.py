@@ -65,7 +65,7 @@ class Node:
             committed=Gate(
                 DATA_DIR,
                 SimBroker({STREAM: self.replica}),
-                alike=lambda _: (),
+                alike=lambda *_: (),
                 files=ReplicaFiles(self.replica),
                 clock=lambda: self._now,
             ),

@@ -344,6 +344,10 @@ def test_a_claim_of_a_log_that_agrees_is_one_request(remote: Remote) -> None:
         ("__a_b_17", "/", "a.b", True),
         ("__a_b_17", "/", "ä b", False),
         ("_____17", "/", "é/", True),
+        ("___x_17", "/", "e\u0301x", True),
+        ("__e__x_17", "/", "e\u0301x", True),
+        ("__a___17", "/", "a1\ufe0f\u20e3.", True),
+        ("___x_17", "/", "ex", False),
         ("eu_orders_x", "eu", "orders", False),
     ],
 )
@@ -353,7 +357,7 @@ def test_a_name_fits_the_directories_that_a_broker_makes_of_it(
     """VHOST_QUEUE_NANOSECONDS, with "_" for what a broker does not take."""
     name = QueueName("c", vhost, queue)
     assert name.fits(stream) == fits
-    assert not fits or name.kept == kept_in(stream)
+    assert not fits or kept_in(stream) in name.kept
 
 
 def test_an_agent_gives_a_stream_no_name_that_another_rule_would_delete(remote: Remote) -> None:

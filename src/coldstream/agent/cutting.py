@@ -74,8 +74,6 @@ class Cutter:
         position: everything below has been cut.
         remaining: whether more can be cut at once.
         unproved: whether something waits that is not known to be committed.
-        ripe_at: when what waits has waited for the flush time, monotonic seconds; None if nothing
-            waits.
     """
 
     log: StreamLog
@@ -84,24 +82,31 @@ class Cutter:
     position: int = 0
     remaining: bool = False
     unproved: bool = False
-    ripe_at: float | None = None
     _numbers: FragmentNumbers = field(default_factory=FragmentNumbers)
     _read: tuple[int, int] = (-1, 0)  # segment, index records that have been dealt with
     _seen: tuple[int, ...] = ()  # what the last look found
     _sighted: tuple[int, float] = (-1, 0.0)  # the chunk that waits, and since when
+    _waits: bool = False  # whether one does
     _restarted: bool = True  # nobody knows how long what lies at the position has been there
+
+    @property
+    def ripe_at(self) -> float | None:
+        """When what waits has waited for the flush time as it is now, monotonic seconds; None if
+        nothing waits.
+        """
+        return self._sighted[1] + self.settings.flush_ms / 1000 if self._waits else None
 
     def restart_at(self, offset: int) -> None:
         """Cut from here on."""
         self.position = offset
         self._numbers = FragmentNumbers()
-        self._read, self._sighted = (-1, 0), (-1, 0.0)
+        self._read, self._sighted, self._waits = (-1, 0), (-1, 0.0), False
         self.remaining = self._restarted = True
 
     def rest_at(self, offset: int) -> None:
         """Nothing is to be cut, for now."""
-        self.position, self.ripe_at = offset, None
-        self.remaining = self.unproved = False
+        self.position = offset
+        self.remaining = self.unproved = self._waits = False
 
     def cut(self, segments: Sequence[int], claim: OwnClaim, look: Look, jobs: list[Job]) -> bool:
         """Put slices into `jobs`, whatever fails behind them.
@@ -124,7 +129,8 @@ class Cutter:
         if seen == self._seen and not self.remaining and not waited:
             return False
         self.log.check_indexes(self.position)
-        self._seen, self.remaining, self.ripe_at, self.unproved = seen, False, None, False
+        self._seen = seen
+        self.remaining = self.unproved = self._waits = False
         for at in range(bisect_right(segments, self.position) - 1, len(segments)):
             first = segments[at]
             try:
@@ -172,7 +178,8 @@ class Cutter:
         self._read = (view.first_offset, view.skipped + taken)
         self.position = view.chunk(taken).chunk_id if left else view.next_offset
         if left:
-            self.ripe_at = self._ripe_at(view, taken, look)
+            self._ripe_at(view, taken, look)
+            self._waits = True
             self.remaining = len(jobs) == look.most or self.position >= right.until
             self._restarted = self._restarted and self.remaining
         return left

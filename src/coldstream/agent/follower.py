@@ -269,6 +269,11 @@ class StreamFollower:
         self.settings = self._watermarks.settings = self._standing.settings = settings
         self._performer.steer(settings)
 
+    @property
+    def ripe_at(self) -> float | None:
+        """As `Cutter` says."""
+        return self._performer.cutter.ripe_at
+
     def note_end(self) -> None:
         """With `once`: upload what is committed now, nothing above it; raises as any look does."""
         if self.course.end is None and self.settings.once:

@@ -78,8 +78,8 @@ class Gate:
         cluster: name for listings.
         given: queues of directories that an operator has named.
         files: where the directories are.
-        alike: the other directories on this node with a name like that of one; as
-            `Neighbours.of` by default.
+        alike: the other directories on this node that may be a queue's; as `Neighbours.of` by
+            default.
         clock: monotonic seconds.
         pause: sleeps so many seconds.
     """
@@ -89,12 +89,12 @@ class Gate:
     cluster: str = ""
     given: Mapping[str, QueueName] = field(default_factory=dict)
     files: LogFiles = DISK
-    alike: Callable[[str], Sequence[str]] | None = None
+    alike: Callable[[str, StreamQueue], Sequence[str]] | None = None
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
     _proofs: dict[str, Proof] = field(default_factory=dict)
     _listing: Listing = field(init=False)
-    _alike: Callable[[str], Sequence[str]] = field(init=False)
+    _alike: Callable[[str, StreamQueue], Sequence[str]] = field(init=False)
     _heard_at: float = float("-inf")
     _silent_until: float = float("-inf")  # the broker did not answer, and why
     _silence: str = ""
@@ -317,7 +317,8 @@ class Gate:
         """As `namesakes.belongs`; True for a queue that is settled or given."""
         if (candidate.queue == proof.queue and not proof.failures) or self._is_given(log.stream):
             return True
-        others = [StreamLog(self.data_dir / each, self.files) for each in self._alike(log.stream)]
+        alike = self._alike(log.stream, candidate.queue)
+        others = [StreamLog(self.data_dir / each, self.files) for each in alike]
         with self._lock:
             known = {each.stream: self._proofs.get(each.stream, Proof()) for each in others}
         settled = {name: each.queue for name, each in known.items() if each.queue is not None}

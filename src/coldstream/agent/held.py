@@ -134,8 +134,10 @@ class Held:
         wanted = [name for each in needed for name in (segment_name(each), index_name(each))]
         try:
             there = self._whole(directory)
-        except OSError:
+        except FileNotFoundError:
             there = set()
+        except OSError:
+            return  # nobody can say what was removed: the next look may
         with self._lock:
             held = self._held.setdefault(directory.name, OfStream())
             there = removed.standing(there, held.files)

@@ -125,7 +125,8 @@ class Listing:
             self.queues = self.broker.streams()
             kept: dict[str, list[StreamQueue]] = {}
             for each in self.queues:
-                kept.setdefault(QueueName("", each.vhost, each.queue).kept, []).append(each)
+                for part in QueueName("", each.vhost, each.queue).kept:
+                    kept.setdefault(part, []).append(each)
             self._kept, known = kept, self._limits.keys()
             self._limits = {(each.vhost, each.queue): each.limits for each in self.queues}
             # A new stream may be a partition, and its name is told once, when it is claimed.

@@ -152,8 +152,12 @@ class Neighbours:
     _stamp: object = None
     _alike: dict[str, list[str]] = field(default_factory=dict)
 
-    def of(self, stream: str) -> Sequence[str]:
-        """The other directories with a name like this one's.
+    def of(self, stream: str, queue: StreamQueue) -> Sequence[str]:
+        """The other directories that have of their names what a broker may keep of a queue's.
+
+        Args:
+            stream: directory that is left out.
+            queue: whose name.
 
         Raises:
             OSError: the data directory cannot be read.
@@ -164,4 +168,6 @@ class Neighbours:
             for each in os.listdir(self.data_dir):  # noqa: PTH208 - names, not paths: 3x faster
                 self._alike.setdefault(kept_in(each), []).append(each)
             self._stamp = None if stamp.fresh else stamp
-        return [each for each in self._alike.get(kept_in(stream), ()) if each != stream]
+        kept = QueueName("", queue.vhost, queue.queue).kept
+        alike = (each for part in kept for each in self._alike.get(part, ()))
+        return [each for each in alike if each != stream]

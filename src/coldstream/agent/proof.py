@@ -77,7 +77,10 @@ def holds(log: StreamLog, proof: Proof) -> bool:
         last = newest(log)
         if last is None or last == proof.seen:
             return True
-        return log.header_at(chunk_id) == proof.header or chunk_id < log.segments()[0]
+        if log.header_at(chunk_id) == proof.header:
+            return True
+        segments = log.segments()
+        return not segments or chunk_id < segments[0]
     except CorruptDataError:
         return False  # it is rewritten just now, and looked at again
     except OSError:

@@ -83,6 +83,7 @@ class SteeredAgent(Agent):
 
     steering: Steering
     _nameless: Nameless = field(init=False)
+    _asked: set[str] = field(default_factory=set)  # directories that nobody follows
     _asker: Workers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,6 +100,8 @@ class SteeredAgent(Agent):
         self.settings = self.steering.settings
         for stream, follower in self._followers.items():
             follower.steer(self.steering.settings_of(stream))
+            if follower.ripe_at is not None:
+                self._turns.wake(stream, follower.ripe_at)  # sooner, where it waits for less now
 
     def progress(self) -> list[Progress]:
         """As `Agent.progress`, and what waits for its name for too long."""
@@ -111,6 +114,16 @@ class SteeredAgent(Agent):
         # One that a look still has is let go of at a later pass.
         nobodys = [each for each in undecided if each not in self._followers]
         self.steering.asking.begin(self._asker, nobodys, self._stop)
+        self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        """Nothing is to be known, or told, of what was asked about, never followed, and is gone."""
+        steering = self.steering
+        there = {*steering.undecided, *steering.left}
+        gone = {each for each in self._asked - there if not steering.asking.about(each)}
+        for each in gone - self._followers.keys():
+            self.committed.forget(each)
+        self._asked = (self._asked - gone) | there
 
     def _undecided(self) -> list[Progress]:
         return list(self._nameless.rows.values())
@@ -130,4 +143,5 @@ class Steered(ThisMachine):
 
     def scan(self, data_dir: Path, known: Collection[str]) -> Directories:
         """As `Host` says."""
-        return self._steering.chosen(super().scan(data_dir, known))
+        # What a rule leaves alone may be thousands of directories, and need not be looked into.
+        return self._steering.chosen(super().scan(data_dir, {*known, *self._steering.left}))

@@ -8,11 +8,13 @@ turn in four is theirs, so that busy streams cannot keep them waiting for ever.
 from __future__ import annotations
 
 from collections.abc import Collection
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 
 #: Of so many turns one is of a stream that was never looked at.
 _FAIR = 4
+#: So many stale turns are kept at least before they are dropped.
+_STALE = 64
 
 
 class Turns:
@@ -87,6 +89,10 @@ class Turns:
     def _set(self, stream: str, at: float) -> None:
         self._at[stream] = at
         heappush(self._heap, (at, next(self._numbers), stream))
+        if len(self._heap) > 2 * len(self._at) + _STALE:
+            # Who is woken every second leaves a turn behind each time, up to hours ahead.
+            self._heap = [(at, next(self._numbers), each) for each, at in self._at.items()]
+            heapify(self._heap)
 
     def _clean(self) -> None:
         """Drop what is stale from the top of the heap."""

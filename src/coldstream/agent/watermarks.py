@@ -223,7 +223,7 @@ class WatermarkWatch:
         self._sightings.reach(min(published, end - 1) if newer else published)
         self._look_above(known, now, published)
         if self._older is None and published:
-            self._older = end, self._waited(published, now_ms)
+            self._older = end, self._waited(published, now, now_ms)
         return self._lag(now, published)
 
     def _look_blindly(self, known: Known, now: float, now_ms: int) -> None:
@@ -259,15 +259,16 @@ class WatermarkWatch:
             self._ended = stamp, self.log.messages_end(above)
         return self._ended[1]
 
-    def _waited(self, published: int, now_ms: int) -> float:
-        """How long the oldest of what was there at the first look has waited then, seconds.
+    def _waited(self, published: int, now: float, now_ms: int) -> float:
+        """How long the oldest of what was there at the first look had waited by then, seconds.
 
         By the broker's clock: nobody else knows. It is a figure in a report, and decides nothing.
         """
-        if self._sightings.oldest_at is None:
+        oldest = self._sightings.oldest_at
+        at_ms = None if oldest is None else self.log.timestamp_at(published)
+        if oldest is None or at_ms is None:
             return 0.0
-        at_ms = self.log.timestamp_at(published)
-        return 0.0 if at_ms is None else max(0.0, (now_ms - at_ms) / 1000)
+        return max(0.0, (now_ms - at_ms) / 1000 - (now - oldest))
 
     def _end(self, local: bool) -> int:
         """Where the committed part of the local log ends; 0 if nobody can say just now."""

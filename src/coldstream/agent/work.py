@@ -143,8 +143,8 @@ class Work:
                 self._came.put(_Result(follower, job, _not_begun(job, exc)))
         if looked.over:
             self.over(stream)
-            return
-        self.turns.back(stream, follower.wake_at(now), soonest=now + self.poll())
+        else:
+            self.turns.back(stream, follower.wake_at(now), soonest=now + self.poll())
         for result in self._late.pop(stream, ()):
             self._note(result)
 

@@ -5,6 +5,7 @@ It asks for one chunk at a time and keeps of it the header only, however large i
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import struct
@@ -162,7 +163,7 @@ class Connection:
         """
         if time.monotonic() - self._sent_at > answers.HEARTBEAT_SECONDS / 2:
             self._send(frame(Key.HEARTBEAT, b""))
-        while True:
+        while self._has_come():
             self._deadline = time.monotonic() + _INSTANT
             try:
                 key, data, left = self._frame()
@@ -170,6 +171,16 @@ class Connection:
                 return
             self._skip(left)
             self._take(key, data)
+
+    def _has_come(self) -> bool:
+        """Whether there is something to read: to wait for it would cost a millisecond each time,
+        and there is a connection for each virtual host.
+        """
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
+        waiting = select.poll()
+        waiting.register(self._socket, select.POLLIN)
+        return bool(waiting.poll(0))
 
     def header(
         self, stream: str, where: OffsetType, offset: int = 0, *, patience: float = 1.0

@@ -167,6 +167,7 @@ class StreamMembers:
         """
         try:
             with self._asking:
+                self.node.keep_up()  # a broker leaves who is silent for minutes
                 self.node.leads(vhost, queue)
         except NotFoundError:
             return False
@@ -189,6 +190,7 @@ class StreamMembers:
         """
         found: list[int] = []
         with self._asking:
+            self.node.keep_up()  # as above
             members = self.node.members(vhost, queue)
         for member in members:
             try:

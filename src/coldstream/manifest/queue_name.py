@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass, replace
 
-#: What a broker replaces by "_" in the name of a stream's directory.
-_ODD = re.compile("[^A-Za-z0-9_=-]")
-_ODD_OR_PUT = re.compile("[^A-Za-z0-9=-]")
+#: What a broker replaces by "_" in the name of a stream's directory, or "_" itself.
+_ODD = re.compile("[^A-Za-z0-9=-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +35,28 @@ class QueueName:
         point or grapheme, as its release has it. So many names fit one directory.
         """
         made, _, nanoseconds = stream.rpartition("_")
-        return nanoseconds.isdigit() and re.fullmatch(self.made_pattern, made) is not None
+        return nanoseconds.isdigit() and any(re.fullmatch(each, made) for each in self.made)
 
     @property
-    def kept(self) -> str:
-        """What a broker keeps of the name in a directory that it fits, as `kept_in` says."""
-        return _ODD_OR_PUT.sub("", f"{self.vhost}_{self.queue}")
+    def kept(self) -> tuple[str, ...]:
+        """What a broker may keep of the name in a directory that it fits, as `kept_in` says."""
+        return tuple(dict.fromkeys(_ODD.sub("", each) for each in self._read))
 
     @property
-    def made_pattern(self) -> str:
-        """What a broker may have made of the name: a regular expression, literal for ASCII."""
-        return "".join(
-            each if not _ODD.match(each) else "_" if each.isascii() else "_{0,4}"
-            for each in f"{self.vhost}_{self.queue}"
-        )
+    def made(self) -> tuple[str, ...]:
+        """What a broker may have made of the name: regular expressions, literal for ASCII."""
+        return tuple(dict.fromkeys(_ODD.sub(_put, each) for each in self._read))
+
+    @property
+    def _read(self) -> tuple[str, ...]:
+        """How a broker may read the name: 4.3.6 takes a character and the marks behind it for one,
+        and writes one "_" for an "e" with its accent as a character of its own.
+        """
+        text = f"{self.vhost}_{self.queue}"
+        if text.isascii():
+            return (text,)
+        after = f"{text[1:]} "
+        return text, "".join(text[at] for at, each in enumerate(after) if not _is_mark(each))
 
     def filled(self, other: QueueName) -> QueueName:
         """This name, with those parts of another one that this has not.
@@ -73,5 +81,20 @@ class QueueName:
 
 
 def kept_in(stream: str) -> str:
-    """What is left of the queue's name in a directory; the same as `kept` of each that fits it."""
-    return _ODD_OR_PUT.sub("", stream.rpartition("_")[0])
+    """What is left of the queue's name in a directory; one of `kept` of each that fits it."""
+    return _ODD.sub("", stream.rpartition("_")[0])
+
+
+def _is_mark(character: str) -> bool:
+    """Whether it belongs to the character before it."""
+    return unicodedata.category(character).startswith("M") or character in "\u200c\u200d"
+
+
+def _put(odd: re.Match[str]) -> str:
+    """What a broker may have put for characters side by side: one repetition.
+
+    Of several, all ways to share the same "_" among them would be tried, which may take hours.
+    """
+    least = sum(each.isascii() for each in odd[0])
+    most = least + 4 * (len(odd[0]) - least)
+    return "_" * least if most == least else f"_{{{least},{most}}}"

@@ -53,7 +53,7 @@ def judge(
         before_ms: only streams without news since then are gone for long enough, ms since the Unix
             epoch.
     """
-    patterns = {each.made_pattern for each in queues}
+    patterns = {made for each in queues for made in each.made}
     wide = [re.compile(each) for each in patterns if "{" in each]
     judged = []
     for item in items:

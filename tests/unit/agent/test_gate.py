@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from coldstream.agent.files import DISK
+from coldstream.agent.files import DISK, Disk
 from coldstream.agent.gate import Gate
 from coldstream.agent.held import Held
 from coldstream.agent.log import StreamLog
@@ -830,3 +830,24 @@ def test_an_answer_that_takes_long_is_asked_for_no_sooner_again(scene: Scene) ->
         scene.write(10, f"__s{number}_1")
         scene.look(f"__s{number}_1", after=0.1)
     assert len(listed) == 1
+
+
+def test_what_was_proved_stays_so_while_the_last_file_of_a_stream_is_removed(
+    scene: Scene,
+) -> None:
+    """Between two lists of a directory's files; it ended the look with an unexpected error."""
+    log = scene.write(30)
+    scene.delivers(log, 20)
+    assert scene.look() == 30
+    append_chunks(log.directory, [build_chunk(30, 1, 1_790_000_001_000, [b"x"])])
+    lists = [1]
+
+    class Removed(Disk):
+        def names(self, directory: Path) -> Sequence[str]:
+            lists[0] -= 1
+            return super().names(directory) if lists[0] >= 0 else ()
+
+    scene.gate.files = Removed()
+
+    assert scene.look() == 30
+    assert scene.gate.limit(STREAM) == 30

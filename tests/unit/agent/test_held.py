@@ -829,3 +829,25 @@ def test_a_held_index_that_cannot_be_read_lets_nothing_go_and_ends_no_agent(
 
     assert log.segments() == segments
     assert held.lacking == 0
+
+
+def test_a_directory_that_cannot_be_listed_costs_no_stream_what_is_held(tmp_path: Path) -> None:
+    """Its files counted as removed, and took the disk's budget from those that really are."""
+    faults = Faults(
+        10**9, 10**9, lambda: OSError(errno.EMFILE, "Too many open files"), breaks=("files.names",)
+    )
+    held = Held(FailingFiles(faults), budget=20_000, most=100)
+    there, behind = (StreamLog(tmp_path / f"__{name}_1", held) for name in ("there", "behind"))
+    for log in (there, behind):
+        write_stream(log.directory, messages=60, chunk_messages=2, segment_bytes=5_000)
+        keep(log)
+    segments = there.segments(), behind.segments()
+    retire(behind, 3)
+    keep(behind)
+
+    faults.first = faults.calls
+    held.keep(there.directory, segments[0], 0, proved=_END)
+    faults.length = 0
+
+    assert held.dropped == 0
+    assert (there.segments(), behind.segments()) == segments

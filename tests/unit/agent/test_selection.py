@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from coldstream.agent import directory
 from coldstream.agent.directory import Directories
 from coldstream.agent.selection import TIERED, UNDECIDED, Selection, StreamRule, settings_for
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.steering import Steering
+from coldstream.agent.steering import Steered, Steering
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import QueueName
 
@@ -126,3 +129,25 @@ class TestSteering:
             steering.change(AgentSettings(), Selection((StreamRule(fragment_size=2**31),)))
 
         assert steering.selection.rules == (AUDIT,)
+
+
+def test_a_directory_that_a_rule_leaves_alone_is_looked_into_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever another one came or went, all of them were, thousands in the agent's own thread."""
+    steering = Steering(
+        AgentSettings(), Selection((StreamRule(tier=False),)), {}, lambda stream: None
+    )
+    host, looked = Steered(steering), []
+
+    def written(path: Path) -> int:
+        looked.append(path.name)
+        return 1
+
+    monkeypatch.setattr(directory, "_written", written)
+    for number in range(3):
+        (tmp_path / f"__test_{number}").mkdir()
+        assert host.scan(tmp_path, ()).streams == ()
+
+    assert looked == ["__test_0", "__test_1", "__test_2"]
+    assert len(steering.left) == 3

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.plans.heartbeats import Heartbeat
 from coldstream.usecases.claim_function import OwnRights
 from coldstream.usecases.told_by_agents import told_by_agents
-from coldstream_devkit.generator import write_stream
+from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 from .conftest import Site, no_pause
 from .machine import EPOCH_MS, Machine
@@ -29,6 +31,12 @@ class Named(AllCommitted):
     """Says of every stream that its name is not settled, and why."""
 
     trouble = "the management API at x does not answer"
+
+    def __init__(self) -> None:
+        self.forgotten: list[str] = []
+
+    def forget(self, stream: str) -> None:
+        self.forgotten.append(stream)
 
     def known(self, stream: str) -> Known:
         return Known(local=True, trouble=self.trouble)
@@ -64,7 +72,14 @@ class Scene:
             steering=steering,
         )
 
+    def steer(self, flush: int) -> None:
+        """As a reload of the file does; seconds."""
+        steering = self.agent.steering
+        steering.change(replace(steering.settings, flush_ms=flush * 1000), steering.selection)
+        self.agent.steer()
+
     def run(self, seconds: float) -> list[Progress]:
+        self.agent._stop = self.machine.flag()
         until = self.machine.now + seconds
 
         def report(rows: list[Progress]) -> None:
@@ -117,10 +132,45 @@ def test_a_stream_without_a_message_waits_for_its_name_and_is_not_told_of(site: 
 def test_a_stream_that_has_its_name_is_followed_and_counted_once(site: Site) -> None:
     scene = Scene(site, Named())
     scene.run(600)
-    scene.agent._stop = scene.machine.flag()
     scene.names[UNKNOWN] = QueueName("", "/", "orders")
 
     (row,) = scene.run(600)
 
     assert row.standstill is None
     assert row.next_offset == 10
+
+
+def test_what_waits_for_a_flush_time_that_is_made_shorter_waits_no_longer_than_that(
+    site: Site,
+) -> None:
+    """It waited for as long as was said before, in a stream to which nothing more came."""
+    scene = Scene(site, AllCommitted())
+    scene.names[UNKNOWN] = QueueName("", "/", "orders")
+    scene.steer(3600)
+    scene.run(20)
+    append_chunks(site.data_dir / UNKNOWN, [build_chunk(10, 1, EPOCH_MS, [b"x"] * 5)])
+
+    (row,) = scene.run(20)
+    assert row.next_offset == 10
+    scene.steer(5)
+
+    (row,) = scene.run(20)
+    assert row.next_offset == 15
+
+
+@pytest.mark.parametrize("queue", ["", "audit"])
+def test_of_a_directory_that_was_never_followed_nothing_is_known_once_it_is_gone(
+    site: Site, queue: str
+) -> None:
+    """It was warned of for ever, and with streams that come and go what is known only grew."""
+    committed = Named()
+    scene = Scene(site, committed)
+    if queue:
+        scene.names[UNKNOWN] = QueueName("", "/", queue)
+    scene.run(5)
+    assert committed.forgotten == []
+
+    shutil.rmtree(site.data_dir / UNKNOWN)
+    scene.run(5)
+
+    assert committed.forgotten == [UNKNOWN]

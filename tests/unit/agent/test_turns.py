@@ -149,3 +149,18 @@ def test_every_stream_is_busy_or_waits_or_is_gone_and_is_taken_once(
         assert set(turns.busy) == busy
 
     assert sorted(turns.take(99.0, 99)) == sorted(there - busy)
+
+
+def test_however_often_streams_are_woken_no_more_turns_are_kept_than_there_are_streams() -> None:
+    """With a flush time of an hour each busy stream came to thousands, one for each look."""
+    turns = Turns()
+    for second in range(1_000):
+        now = float(second)
+        for stream in ("a", "b"):
+            turns.wake(stream, now)
+        for stream in turns.take(now, 2):
+            turns.back(stream, now + 3600, soonest=now)
+
+    assert len(turns._heap) < 100
+    assert turns.take(998.0 + 3600, 9) == []
+    assert sorted(turns.take(999.0 + 3600, 9)) == ["a", "b"]

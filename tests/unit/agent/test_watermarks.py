@@ -47,7 +47,7 @@ class Scene:
         *,
         cut: int = 0,
         flying: Any = (),
-        published: int = 0,
+        published: int | None = 0,
         epoch: int = 1,
     ) -> Any:
         self.now += after
@@ -120,6 +120,22 @@ def test_what_was_there_before_the_first_look_is_as_old_as_its_chunks_say(path: 
     scene = Scene(path, 100, Known(local=True))
 
     scene.look(published=50)
+
+    written = StreamLog(path).timestamp_at(50)
+    assert written is not None
+    now_ms = WRITTEN_MS + int(scene.now * 1000)
+    assert scene.marks.lag_seconds == pytest.approx((now_ms - written) / 1000)
+
+
+@pytest.mark.parametrize("first", [0, None])
+def test_what_has_waited_since_the_first_look_is_not_counted_twice(
+    path: Path, first: int | None
+) -> None:
+    """The manifest was empty at that look, or had not been read."""
+    scene = Scene(path, 100, Known(local=True))
+    scene.look(published=first)
+
+    scene.look(600, published=50)
 
     written = StreamLog(path).timestamp_at(50)
     assert written is not None

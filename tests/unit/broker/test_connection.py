@@ -150,6 +150,18 @@ def test_what_the_broker_sends_by_itself_is_taken_at_any_time(
     assert not connection.broken
 
 
+def test_who_hears_whether_a_broker_has_sent_something_waits_for_nothing(
+    connect: Callable[[Answer], Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A millisecond for each of hundreds of virtual hosts, twice a second, and all streams wait."""
+    connection = connect(serving)
+    monkeypatch.setattr(connection, "_frame", lambda: pytest.fail("it waits for a frame"))
+
+    connection.poll()
+
+    assert not connection.broken
+
+
 def test_members_are_the_leader_and_its_replicas_and_one_without_a_node_is_an_error(
     connect: Callable[[Answer], Connection],
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -68,6 +69,20 @@ def member() -> Iterator[Callable[[bool], Node]]:
 
 def test_the_lowest_chunk_of_all_members_is_what_is_left(member: Callable[[bool], Node]) -> None:
     assert StreamMembers(member(True)).earliest("/", "orders") == 60
+
+
+def test_a_connection_that_the_broker_has_left_meanwhile_is_made_anew_and_told_of_to_nobody(
+    member: Callable[[bool], Node],
+) -> None:
+    """It leaves who is silent for minutes: whoever had a second gap was told that it hung up."""
+    members = StreamMembers(member(True))
+    for _ in range(2):
+        assert members.earliest("/", "orders") == 60
+        assert members.knows("/", "orders")
+        for each in members.node._connections.values():
+            each._socket.shutdown(socket.SHUT_RDWR)
+
+    assert members.knows("/", "orders")
 
 
 def test_a_member_that_delivers_nothing_in_time_is_not_taken_for_one_that_has_nothing(

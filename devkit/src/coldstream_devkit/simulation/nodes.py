@@ -190,7 +190,7 @@ class SimAgent:
             self.broker,
             cluster="c",
             files=self.host.files,
-            alike=lambda _: (),
+            alike=lambda *_: (),
             clock=self.host.monotonic,
             pause=lambda seconds: self.scheduler.sleep(int(seconds * 1000)),
         )

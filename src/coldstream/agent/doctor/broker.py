@@ -106,7 +106,8 @@ class BrokerChecks:
 
     def _untold(self, management: Management, streams: Sequence[StreamQueue]) -> Iterator[Finding]:
         """Directories that no stream which the user sees has: nothing of them is uploaded."""
-        told = {QueueName("", each.vhost, each.queue).kept for each in streams}
+        names = (QueueName("", each.vhost, each.queue) for each in streams)
+        told = {kept for name in names for kept in name.kept}
         named = {stream for stream, name in self.given.items() if name.queue}
         untold = [
             each for each in self._streams() if each not in named and kept_in(each) not in told
