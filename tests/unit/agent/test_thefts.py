@@ -114,6 +114,35 @@ def test_what_is_true_above_a_forged_twin_and_no_longer_local_is_no_hole(
     assert load(site.context(), STREAM).root.next_offset == 420
 
 
+@pytest.mark.parametrize("copied", [False, True])
+def test_what_its_writer_uploads_while_an_undo_copies_is_put_back_too(
+    site: Site, thief: Thief, monkeypatch: pytest.MonkeyPatch, copied: bool
+) -> None:
+    """A petabyte takes days, agents go on meanwhile, and local retention does not wait."""
+    put(site, twin(200, 210, body=b"forged"))
+    commit_runs(site.context(), STREAM, pause=no_pause)
+    write(site, 300 if copied else 210)
+    site.run()
+
+    def meanwhile(*given: Any, **named: Any) -> Any:
+        write(site, 400)
+        site.run()
+        assert load(site.context(), STREAM).root.next_offset == 400
+        return amend(*given, **named)
+
+    monkeypatch.setattr("coldstream.usecases.undo.amend", meanwhile)
+
+    done = undone(site, offset=200, to=210)
+    log_from(site, 350, 420)  # local retention
+    site.run(last_copy=True)
+
+    assert holes(site) == [(200, 210)]
+    assert load(site.context(), STREAM).root.next_offset == 420
+    assert [(each.first, each.next) for each in done.sources] == (
+        [(210, 300), (300, 400)] if copied else [(210, 400)]
+    )
+
+
 def test_a_true_claim_after_a_false_one_keeps_its_data(site: Site, thief: Thief) -> None:
     thief.claim(2, (0, 10, 1), (10, 17, 2))
     log = ((1, 0), (3, 200))
