@@ -26,11 +26,14 @@ from coldstream.plans.told_log import ToldLog
 from coldstream.remote.roots import load
 from coldstream.usecases.amend import amend
 from coldstream.usecases.claim_function import MAX_LEAP, OwnRights, answer
+from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.erase import erase
 from coldstream.usecases.quarantine import current_record
+from coldstream.usecases.undo import plan_undo, undo
 from coldstream_devkit.fragments import build_fragment
 from coldstream_devkit.generator import append_chunks, build_chunk
+from coldstream_devkit.simulation.inline import Inline
 
 from .conftest import Site, no_pause
 from .theft import STREAM, Thief, error_of, interrupt, remote_is_local, twin, undone, write
@@ -141,6 +144,35 @@ def test_what_its_writer_uploads_while_an_undo_copies_is_put_back_too(
     assert [(each.first, each.next) for each in done.sources] == (
         [(210, 300), (300, 400)] if copied else [(210, 400)]
     )
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_copies_of_an_undo_wait_for_its_claim_however_long_it_takes(
+    site: Site, thief: Thief, anew: bool
+) -> None:
+    """What the thief has made reaches further than what is put back, or begins above it."""
+    grace, now = 1000, [10**12]
+    site.store._clock_ms = lambda: now[0]
+    before = site.remote_chunks(STREAM)
+    if anew:
+        thief.claim(2, (90, 120, 2), (120, 130, 2))
+        thief.forge(90, 240, epoch=2, floor=90)
+    else:
+        thief.claim(2, (0, 10, 1), (10, 17, 2))
+        thief.forge(10, 240, epoch=2, floor=10)
+
+    def days_pass(size: int) -> None:
+        for _ in range(3):
+            now[0] += 2 * grace
+            collect(
+                site.context(), site.store, STREAM, grace_ms=grace, run_ms=now[0], now_ms=now[0]
+            )
+
+    context = replace(site.context(), pool=Inline)
+    plan = plan_undo(context, STREAM, false_claims=[2])
+    undo(context, site.store, plan, pause=no_pause, now_ms=1, progress=days_pass)
+
+    assert site.remote_chunks(STREAM) == before
 
 
 def test_a_true_claim_after_a_false_one_keeps_its_data(site: Site, thief: Thief) -> None:
