@@ -362,6 +362,14 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "what an undo copies is kept until its claim has landed",
             lambda: edit(garbage.classify_data, "if key.epoch > root.ledger.epoch:", "if False:"),
         ),
+        "repair-witness": (
+            "a replica is asked only by a chunk that lies at or above the range",
+            lambda: edit(
+                repair_sources.Finder._witness,
+                "if last is not None and last.chunk_id >= leaf.first_offset else None",
+                "",
+            ),
+        ),
         "collect-root": (
             "a root above the item's version may be about to land",
             lambda: edit(
