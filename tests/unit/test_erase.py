@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from coldstream.names import ErasureKey, parse_metadata_key
 from coldstream.osiris.blank import Erased, blank_message, is_blank
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.reader.verify import verify_stream
+from coldstream.remote.context import MAX_HOLD_MS
 from coldstream.remote.erasures import erased_of
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.erase import erase
@@ -184,6 +186,27 @@ def test_a_damaged_fragment_is_not_rewritten_since_its_checksum_would_hold_again
     (error,) = report.damaged
     assert (error.offset, error.key) == (0, path)
     assert [each.first_offset for each in report.fragments] == [10]
+
+
+def test_an_erasure_comes_to_its_end_on_a_link_that_writes_two_fragments_in_the_time_of_a_root(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coldstream.usecases.erase._BYTES_AT_ONCE", 1000, raising=False)
+    site = ErasingSite()
+    assert 400 < len(site.memory.objects[piece(0, 10).path(PREFIX)]) < 1000
+    put = site.memory.put
+
+    def slowly(key: str, data: bytes, **named: Any) -> None:
+        if key.endswith(".fragment"):
+            site.now_ms += MAX_HOLD_MS // 2
+        put(key, data, **named)
+
+    monkeypatch.setattr(site.memory, "put", slowly)
+
+    report = site.erase((5, 6), (15, 16), (25, 26), (35, 36))
+
+    assert len(report.written) == 4
+    assert [is_blank(each) for each in site.messages()].count(True) == 4
 
 
 def test_another_writer_who_replaces_a_fragment_meanwhile_is_followed() -> None:

@@ -29,8 +29,11 @@ from coldstream.soundness.trailer import entry_of
 from coldstream.usecases.delete_stream import check_hold
 from coldstream.usecases.swap import swap
 
-#: Fragments in one commit: so many are read and written within the time that a root may take.
+#: Fragments in one commit, ...
 _AT_ONCE = 8
+#: ... and bytes of them that are written before it, unless one alone has more: on a slow link, too,
+#: that must be done within the time that a root may take (`publish`).
+_BYTES_AT_ONCE = 32 * 2**20
 #: Times that all fragments are looked at, where other writers replace some meanwhile.
 _PASSES = 8
 
@@ -166,7 +169,8 @@ class _EraseStep:
                 continue
             if new is not None:
                 waiting[leaf] = (new,)
-            if len(waiting) >= _AT_ONCE:
+            written = sum(each.size for (each,) in waiting.values())
+            if len(waiting) >= _AT_ONCE or written >= _BYTES_AT_ONCE:
                 overtaken += self._commit(waiting)
                 waiting = {}
         return bool(overtaken + self._commit(waiting))
