@@ -10,7 +10,7 @@ import pytest
 
 from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError
 from coldstream.fragment import parse_trailer
-from coldstream.manifest.erasure import ErasureRecord, parse_erasure
+from coldstream.manifest.erasure import MAX_RANGES, MAX_REASON, ErasureRecord, parse_erasure
 from coldstream.names import ErasureKey, parse_metadata_key
 from coldstream.osiris.blank import Erased, blank_message, is_blank
 from coldstream.plans.policy import PolicySet, Rule
@@ -207,6 +207,30 @@ def test_an_erasure_comes_to_its_end_on_a_link_that_writes_two_fragments_in_the_
 
     assert len(report.written) == 4
     assert [is_blank(each) for each in site.messages()].count(True) == 4
+
+
+def test_an_erasure_that_nobody_could_read_beside_all_others_is_refused_and_stops_none_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coldstream.remote.erasures.FULL", 3, raising=False)
+    monkeypatch.setattr("coldstream.remote.erasures.MAX_RECORDS", 3)
+    site = ErasingSite()
+    for offset in (0, 5, 10):
+        site.erase((offset, offset + 1))
+    before = site.tampered()
+
+    with pytest.raises(InvalidInputError, match="3 erasure records"):
+        site.erase((15, 16))
+
+    assert site.tampered() == before
+    assert erased_of(site.new_context(), STREAM).offsets == off((0, 1), (5, 6), (10, 11))
+
+
+def test_a_record_that_was_written_can_be_read_whatever_its_reason_says() -> None:
+    rows = [(2 * each, 2 * each + 1, 1) for each in range(MAX_RANGES)]
+    record = ErasureRecord(Erased.of(rows), 1, "[" * MAX_REASON)
+
+    assert parse_erasure(record.encode()) == record
 
 
 def test_another_writer_who_replaces_a_fragment_meanwhile_is_followed() -> None:
