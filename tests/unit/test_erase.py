@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError
-from coldstream.fragment import parse_trailer
+from coldstream.fragment import HEADER, parse_trailer
 from coldstream.manifest.erasure import MAX_RANGES, MAX_REASON, ErasureRecord, parse_erasure
 from coldstream.names import ErasureKey, parse_metadata_key
 from coldstream.osiris.blank import Erased, blank_message, is_blank
@@ -87,6 +87,25 @@ def test_the_record_has_the_epoch_of_each_chunk_and_0_where_the_manifest_has_non
 
     assert list(report.erased.rows) == [(90, 95, 0), (105, 110, 1), (110, 115, 2)]
     assert len(report.written) == 1
+
+
+def test_no_epoch_is_recorded_that_only_a_damaged_header_says() -> None:
+    """A later run would look for messages of that epoch, find none, and say that all is done."""
+    remote = Remote().claimed(epoch=2, first_offset=100)
+    (path,) = remote.upload(piece(100, 130, epoch=2, floor=100, chunk_epochs=[1, 1, 2], body=body))
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    data = bytearray(remote.memory.objects[path])
+    data[len(HEADER) + 23] = 2  # the last byte of the first chunk's epoch
+    remote.memory.objects[path] = bytes(data)
+    before = remote.tampered()
+
+    with pytest.raises(CorruptDataError, match="repair it first"):
+        erase(
+            remote.context, STREAM, off((100, 105)), PolicySet(()), reason="", now_ms=1,
+            branching=1024, pause=no_pause,
+        )  # fmt: skip
+
+    assert remote.tampered() == before
 
 
 def test_a_dry_run_says_which_fragments_and_writes_nothing() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from coldstream.crc import crc32
 from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
 from coldstream.fragment import HEADER
 from coldstream.manifest.entries import Entry, EntryKind
@@ -239,6 +240,15 @@ def dated(context: Context, stream: str, root: Root, offsets: OffsetSet) -> Eras
         spans = [(leaf.first_offset, leaf.next_offset, trailer.first_chunk_epoch)]
         if trailer.first_chunk_epoch != trailer.last_chunk_epoch:
             data = context.store.get(path, len(HEADER), trailer.index_position)
+            if crc32(data) != trailer.data_crc:
+                # What a damaged header says is no epoch, and a record is never corrected.
+                raise CorruptDataError(
+                    "the fragment is damaged, so nobody knows the epochs of its chunks: repair it"
+                    " first",
+                    stream=stream,
+                    offset=leaf.first_offset,
+                    key=path,
+                )
             headers = [chunk.header for chunk in iter_chunks(data)]
             spans = [(each.chunk_id, each.next_offset, each.epoch) for each in headers]
         for first, next_offset, epoch in spans:
