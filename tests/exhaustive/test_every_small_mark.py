@@ -203,7 +203,7 @@ def test_what_a_dry_run_calls_provable_is_what_a_run_deletes() -> None:
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_a_legal_hold_keeps_what_retention_took_and_nothing_else(held: bool) -> None:
+def test_a_legal_hold_keeps_what_retention_took_and_doubles(held: bool) -> None:
     place = Place()
     place.names(Y, first=1)
     for path in (key_of(X), key_of(X, 1), key_of(Y, 1)):
@@ -212,9 +212,9 @@ def test_a_legal_hold_keeps_what_retention_took_and_nothing_else(held: bool) -> 
         place.now = moment * STEP
         report = place.collect(held=lambda _: held)
     assert (key_of(X) in place.store.objects) == held
-    assert key_of(X, 1) not in place.store.objects
+    assert (key_of(X, 1) in place.store.objects) == held
     assert key_of(Y, 1) in place.store.objects
-    assert report.held.objects == int(held)
+    assert report.held.objects == 2 * held
 
 
 class Checked:

@@ -25,7 +25,7 @@ from coldstream.usecases.marks import ProofState, list_records, write_record
 from coldstream.usecases.rebalance import rebalance
 from coldstream_devkit.bucket import referenced
 from coldstream_devkit.fragments import SyntheticFragment
-from tests.support.remote import PREFIX, STREAM, Remote, no_pause, piece
+from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
 from tests.unit.test_collect import GRACE, Tier
 
 
@@ -263,6 +263,26 @@ def test_retired_data_stays_under_a_hold_that_came_after_the_retention() -> None
     tier.now += 2 * GRACE
     tier.collect()
     assert sum(key.endswith(".fragment") for key in tier.memory.objects) == 1
+
+
+def test_no_fragment_goes_under_a_hold_not_even_one_that_has_a_double() -> None:
+    """Of a true upload and a forged twin the manifest may name the twin (docs/security.md)."""
+    tier = Tier()
+    tier.claim(2, *log_of(*chain(12)).chunks)
+    doubles = tier.upload(
+        piece(0, 10, uid=2**63), piece(10, 20, epoch=2, chunk_epochs=[1], uid=2**63 + 1)
+    )
+
+    for _ in range(3):
+        tier.now += 2 * GRACE
+        report = tier.collect(held=lambda _: True)
+
+    for kind in (ObjectKind.SUPERSEDED, ObjectKind.FENCED):
+        assert report.found[kind].objects == 1
+    assert set(doubles) <= set(tier.memory.objects)
+    assert report.held.objects == 2
+    tier.settle()
+    assert not set(doubles) & set(tier.memory.objects)
 
 
 def test_collect_comes_to_rest_where_there_is_no_garbage() -> None:

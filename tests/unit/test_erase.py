@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError
-from coldstream.fragment import parse_trailer
-from coldstream.manifest.erasure import ErasureRecord, parse_erasure
+from coldstream.fragment import HEADER, parse_trailer
+from coldstream.manifest.erasure import MAX_RANGES, MAX_REASON, ErasureRecord, parse_erasure
 from coldstream.names import ErasureKey, parse_metadata_key
 from coldstream.osiris.blank import Erased, blank_message, is_blank
 from coldstream.plans.policy import PolicySet, Rule
 from coldstream.reader.verify import verify_stream
+from coldstream.remote.context import MAX_HOLD_MS
 from coldstream.remote.erasures import erased_of
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.erase import erase
@@ -85,6 +87,25 @@ def test_the_record_has_the_epoch_of_each_chunk_and_0_where_the_manifest_has_non
 
     assert list(report.erased.rows) == [(90, 95, 0), (105, 110, 1), (110, 115, 2)]
     assert len(report.written) == 1
+
+
+def test_no_epoch_is_recorded_that_only_a_damaged_header_says() -> None:
+    """A later run would look for messages of that epoch, find none, and say that all is done."""
+    remote = Remote().claimed(epoch=2, first_offset=100)
+    (path,) = remote.upload(piece(100, 130, epoch=2, floor=100, chunk_epochs=[1, 1, 2], body=body))
+    commit_runs(remote.context, STREAM, pause=no_pause)
+    data = bytearray(remote.memory.objects[path])
+    data[len(HEADER) + 23] = 2  # the last byte of the first chunk's epoch
+    remote.memory.objects[path] = bytes(data)
+    before = remote.tampered()
+
+    with pytest.raises(CorruptDataError, match="repair it first"):
+        erase(
+            remote.context, STREAM, off((100, 105)), PolicySet(()), reason="", now_ms=1,
+            branching=1024, pause=no_pause,
+        )  # fmt: skip
+
+    assert remote.tampered() == before
 
 
 def test_a_dry_run_says_which_fragments_and_writes_nothing() -> None:
@@ -184,6 +205,51 @@ def test_a_damaged_fragment_is_not_rewritten_since_its_checksum_would_hold_again
     (error,) = report.damaged
     assert (error.offset, error.key) == (0, path)
     assert [each.first_offset for each in report.fragments] == [10]
+
+
+def test_an_erasure_comes_to_its_end_on_a_link_that_writes_two_fragments_in_the_time_of_a_root(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coldstream.usecases.erase._BYTES_AT_ONCE", 1000, raising=False)
+    site = ErasingSite()
+    assert 400 < len(site.memory.objects[piece(0, 10).path(PREFIX)]) < 1000
+    put = site.memory.put
+
+    def slowly(key: str, data: bytes, **named: Any) -> None:
+        if key.endswith(".fragment"):
+            site.now_ms += MAX_HOLD_MS // 2
+        put(key, data, **named)
+
+    monkeypatch.setattr(site.memory, "put", slowly)
+
+    report = site.erase((5, 6), (15, 16), (25, 26), (35, 36))
+
+    assert len(report.written) == 4
+    assert [is_blank(each) for each in site.messages()].count(True) == 4
+
+
+def test_an_erasure_that_nobody_could_read_beside_all_others_is_refused_and_stops_none_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("coldstream.remote.erasures.FULL", 3, raising=False)
+    monkeypatch.setattr("coldstream.remote.erasures.MAX_RECORDS", 3)
+    site = ErasingSite()
+    for offset in (0, 5, 10):
+        site.erase((offset, offset + 1))
+    before = site.tampered()
+
+    with pytest.raises(InvalidInputError, match="3 erasure records"):
+        site.erase((15, 16))
+
+    assert site.tampered() == before
+    assert erased_of(site.new_context(), STREAM).offsets == off((0, 1), (5, 6), (10, 11))
+
+
+def test_a_record_that_was_written_can_be_read_whatever_its_reason_says() -> None:
+    rows = [(2 * each, 2 * each + 1, 1) for each in range(MAX_RANGES)]
+    record = ErasureRecord(Erased.of(rows), 1, "[" * MAX_REASON)
+
+    assert parse_erasure(record.encode()) == record
 
 
 def test_another_writer_who_replaces_a_fragment_meanwhile_is_followed() -> None:

@@ -15,7 +15,7 @@ from coldstream.errors import (
     LostRangeError,
     NotFoundError,
 )
-from coldstream.manifest.catalog import StreamState
+from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.manifest.invariants import agreement, coverage, fencing, tree_sums
 from coldstream.manifest.tree import leaves
 from coldstream.osiris.offsets import OffsetSet
@@ -231,6 +231,32 @@ def test_a_stream_all_of_whose_objects_are_lost_needs_a_word_and_then_has_a_hole
     root = load(remote.new_context(), STREAM).root
     assert (root.first_offset, root.next_offset) == (0, next_offset)
     assert_sound(remote.new_context())
+
+
+def test_a_name_that_is_corrected_while_a_rebuild_is_under_way_stays(remote: Remote) -> None:
+    """Rules go by names, a legal hold among them."""
+    name = QueueName("c", "/", "orders")
+
+    rebuild(
+        remote.new_context(), STREAM, branching=M, dry_run=False,
+        wait=lambda ms: remote.items.set_name(STREAM, name),
+    )  # fmt: skip
+
+    assert remote.items.items[STREAM].name == name
+    assert remote.root().name == name
+
+
+def test_a_name_that_is_corrected_as_a_rebuild_lands_stays_and_the_rebuild_is_tried_again(
+    remote: Remote,
+) -> None:
+    name = QueueName("c", "/", "orders")
+    remote.catalog.before["adopt"] = lambda *_: remote.items.set_name(STREAM, name)
+
+    with pytest.raises(ConflictError):
+        rebuild(remote.new_context(), STREAM, branching=M, dry_run=False)
+
+    assert remote.items.items[STREAM].name == name
+    assert remote.items.items[STREAM].state is StreamState.LIVE
 
 
 def test_a_manifest_that_has_held_data_is_not_made_again_in_a_bucket_without_any() -> None:

@@ -13,6 +13,7 @@ from coldstream.cli.repair_replica import LogReplica
 from coldstream.errors import ConflictError, CorruptDataError, UnavailableError
 from coldstream.fragment import HEADER, parse_trailer
 from coldstream.manifest.entries import EntryKind
+from coldstream.osiris.chunk import iter_chunks
 from coldstream.osiris.offsets import OffsetSet
 from coldstream.plans.policy import PolicySet
 from coldstream.reader import First
@@ -21,13 +22,14 @@ from coldstream.remote.context import Context
 from coldstream.soundness.findings import FindingKind
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.erase import erase
+from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.repair import repair
 from coldstream.usecases.repair_report import Action, RepairReport
 from coldstream_devkit.generator import append_chunks
 from tests.support.corruptions import CORRUPTIONS, Planted
 from tests.support.crashes import Crash, OverWire, Wire
 from tests.support.remote import STREAM as CHAIN
-from tests.support.remote import Remote, chain, no_pause, piece
+from tests.support.remote import Remote, chain, log_of, no_pause, piece
 from tests.support.scrub_site import (
     STREAM,
     a_tier,
@@ -85,8 +87,6 @@ def copy_of(tier: Tier) -> None:
 
 
 def chunks_of(tier: Tier, path: str) -> list[bytes]:
-    from coldstream.osiris.chunk import iter_chunks
-
     data = tier.store.objects[path]
     end = parse_trailer(data).index_position
     return [bytes(each.buffer) for each in iter_chunks(data, len(HEADER), end)]
@@ -271,6 +271,60 @@ def test_a_hole_that_nobody_can_fill_stays_as_it_is() -> None:
 
     assert (report.repairs, report.landed) == ([], False)
     assert root_of(tier) == before
+
+
+def _with_a_lost_end(tmp_path: Path, epoch: int) -> tuple[Remote, LogReplica]:
+    """A stream whose last fragment, of epoch 2, is gone; a node with this epoch's chunk there."""
+    remote = Remote().claimed()
+    remote.upload(*chain(3))
+    commit_runs(remote.context, CHAIN, pause=no_pause)
+    remote.claim(2, *log_of(*chain(3)).chunks)
+    (lost,) = remote.upload(piece(30, 40, epoch=2, floor=30))
+    commit_runs(remote.context, CHAIN, pause=no_pause)
+    del remote.memory.objects[lost]
+    log = [*chain(3), piece(30, 40, epoch=epoch)]
+    chunks = [bytes(each.buffer) for one in log for each in iter_chunks(one.chunks)]
+    append_chunks(tmp_path / CHAIN, chunks)
+    return remote, LogReplica(tmp_path, CHAIN, lambda _: None)
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_replica_that_shares_only_what_lies_below_a_hole_does_not_fill_it(
+    epoch: int, tmp_path: Path
+) -> None:
+    """What a leader had written before it was deposed, nobody has ever confirmed."""
+    remote, replica = _with_a_lost_end(tmp_path, epoch)
+    del remote.memory.objects[remote.items.items[CHAIN].root_key]
+    rebuild(remote.new_context(), CHAIN, branching=4, dry_run=False, accept_less=True)
+    before, told = remote.root(), list[str]()
+    assert before.entries[-1].kind is EntryKind.HOLE
+
+    report = repair(
+        remote.new_context(), CHAIN, ranges=None, replicas=[replica], branching=4,
+        pause=no_pause, tell=told.append,
+    )  # fmt: skip
+
+    assert report.repairs == []
+    assert remote.root() == before
+    assert any("is not asked" in each for each in told)
+
+
+@pytest.mark.parametrize("by", ["repair", "rebuild"])
+@pytest.mark.parametrize(("epoch", "filled"), [(1, False), (2, True)])
+def test_a_hole_at_the_end_is_filled_by_who_has_the_chunk_that_the_manifest_remembers(
+    by: str, epoch: int, filled: bool, tmp_path: Path
+) -> None:
+    remote, replica = _with_a_lost_end(tmp_path, epoch)
+    settings: dict[str, Any] = {"ranges": None, "branching": 4, "pause": no_pause}
+    if by == "repair":
+        repair(remote.new_context(), CHAIN, lost=True, **settings)
+    else:
+        rebuild(remote.new_context(), CHAIN, branching=4, dry_run=False, accept_less=True)
+    assert remote.root().entries[-1].kind is EntryKind.HOLE
+
+    repair(remote.new_context(), CHAIN, replicas=[replica], **settings)
+
+    assert (remote.root().entries[-1].kind is EntryKind.FRAGMENT) == filled
 
 
 def test_all_damage_of_a_stream_is_repaired_in_one_commit_without_being_told_where() -> None:

@@ -197,6 +197,8 @@ class DynamoCatalog:
                 "#version = :read_version AND #uid = :read_uid",  # nobody has committed on it
                 # An item from before there were revisions has none.
                 "(#revision = :read_revision OR attribute_not_exists(#revision))",
+                # Nobody has renamed it.
+                "#cluster = :read_cluster AND #vhost = :read_vhost AND #queue = :read_queue",
             )
             names = {}
             values = {
@@ -204,6 +206,9 @@ class DynamoCatalog:
                 ":read_version": {"N": str(replacing.version)},
                 ":read_uid": {"S": f"{replacing.uid:016x}"},
                 ":read_revision": {"N": str(replacing.revision)},
+                ":read_cluster": {"S": replacing.name.cluster},
+                ":read_vhost": {"S": replacing.name.vhost},
+                ":read_queue": {"S": replacing.name.queue},
             }
         return self._update(
             item.stream,

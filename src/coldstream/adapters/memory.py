@@ -296,6 +296,7 @@ def _same(found: CatalogItem | None, item: CatalogItem) -> bool:
     return found is not None and (
         (found.table_id, found.version, found.uid, found.revision)
         == (item.table_id, item.version, item.uid, item.revision)
+        and (found.name.cluster, *found.name.key) == (item.name.cluster, *item.name.key)
     )
 
 

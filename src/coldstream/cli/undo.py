@@ -138,10 +138,11 @@ class _Told:
 
 def _show(plan: UndoPlan, done: Undone | None, *, as_json: bool) -> None:
     end = plan.item.next_offset
+    sources = plan.sources if done is None else done.sources
     row: dict[str, Any] = {
         "from": plan.offset,
         "cut_off": f"{plan.offset}..{end}" if end > plan.offset else None,
-        "put_back": f"{plan.sources[0].first}..{plan.next_offset}" if plan.sources else None,
+        "put_back": f"{sources[0].first}..{sources[-1].next}" if sources else None,
         "next": plan.next_offset if done is None else done.next_offset,
         "epoch": plan.epoch if done is not None else None,
     }
@@ -156,7 +157,7 @@ def _show(plan: UndoPlan, done: Undone | None, *, as_json: bool) -> None:
             "first": plan.offset,
             "old_next": end,
             "next": row["next"],
-            "put_back": [{"first": each.first, "next": each.next} for each in plan.sources],
+            "put_back": [{"first": each.first, "next": each.next} for each in sources],
             "epoch": plan.epoch if done else None,
             "shift": plan.shift if done else None,
             "fragments": done.fragments if done else None,

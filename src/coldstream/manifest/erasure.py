@@ -73,8 +73,9 @@ def parse_erasure(data: bytes) -> ErasureRecord:
     Raises:
         CorruptDataError: cut, of an unknown version, too large, or not what a record says.
     """
-    # The memory of a parser goes with the number of values.
-    if len(data) > MAX_RECORD_SIZE or data.count(b"[") + data.count(b"{") > MAX_RANGES + 10:
+    # The memory of a parser goes with the number of values; a reason may have brackets, too.
+    values = data.count(b"[") + data.count(b"{") - MAX_REASON
+    if len(data) > MAX_RECORD_SIZE or values > MAX_RANGES + 10:
         raise CorruptDataError(f"an erasure record of {len(data)} bytes")
     try:
         document = json.loads(data)

@@ -122,6 +122,10 @@ def classify_data(
     """
     if leaf is not None and leaf.data_key(key.stream) == key:
         return ObjectKind.REFERENCED
+    if key.epoch > root.ledger.epoch:
+        # Its claim may be about to land: an undo copies what it puts back before it claims, and a
+        # claim may have its floor anywhere (docs/decisions/0025).
+        return ObjectKind.PENDING
     claims = [(claim.epoch, claim.floor) for claim in root.ledger.claims]
     cut_off = record.first_cut(key, iter(claims)) is not None
     dead = key.next_offset <= root.first_offset

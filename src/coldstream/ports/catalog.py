@@ -149,8 +149,9 @@ class Catalog(Protocol):
         """Put `item` in the place of one that was written to another table, or of none.
 
         Holds only if there is no item (`replacing` is None), or the one that is there still has the
-        table id, version, uid and revision of `replacing`. Landed is told by `item.state_token` and
-        `item.uid`. Never raises for an unknown outcome, as `commit`.
+        table id, version, uid and revision of `replacing`, and its cluster, virtual host and queue:
+        what was renamed meanwhile stays so, since rules go by names. Landed is told by
+        `item.state_token` and `item.uid`. Never raises for an unknown outcome, as `commit`.
 
         Raises:
             InternalError: the table refuses the request as such; nothing was written.

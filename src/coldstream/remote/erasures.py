@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from coldstream.errors import CorruptDataError, InvalidInputError
@@ -21,6 +21,9 @@ from coldstream.remote.listing import PAGE_SIZE, pages
 
 #: Records of one stream; more than that many requests of people nobody has answered.
 MAX_RECORDS = 10_000
+#: With so many no other is written: one too many would stop all that reads them, and several may be
+#: written at once.
+FULL = 9_900
 
 
 class Tier(Protocol):
@@ -46,8 +49,15 @@ def erased_of(tier: Tier, stream: str, *, page_size: int = PAGE_SIZE) -> Erased:
         UnavailableError, PermissionDeniedError: from the store.
     """
     rows: list[tuple[int, int, int]] = []
+    for number, key in enumerate(_keys(tier, stream, page_size), 1):
+        if number > MAX_RECORDS:
+            raise CorruptDataError(f"more than {MAX_RECORDS} erasure records", stream=stream)
+        rows += _read(tier.store, stream, key).erased.rows
+    return Erased.of(rows)
+
+
+def _keys(tier: Tier, stream: str, page_size: int) -> Iterator[str]:
     begin = erasure_prefix(tier.prefix, stream)
-    found = 0
     # From just before the first record: what a LIST below a part of a name gives is not the same
     # in all stores.
     under = metadata_prefix(tier.prefix, stream)
@@ -55,18 +65,13 @@ def erased_of(tier: Tier, stream: str, *, page_size: int = PAGE_SIZE) -> Erased:
         for row in page:
             if not row.key.startswith(begin):
                 if row.key > begin:
-                    return Erased.of(rows)
+                    return
                 continue
             try:
-                if not isinstance(parse_metadata_key(row.key, tier.prefix), ErasureKey):
-                    continue
+                if isinstance(parse_metadata_key(row.key, tier.prefix), ErasureKey):
+                    yield row.key
             except InvalidInputError:
                 continue  # a bucket may hold anything
-            found += 1
-            if found > MAX_RECORDS:
-                raise CorruptDataError(f"more than {MAX_RECORDS} erasure records", stream=stream)
-            rows += _read(tier.store, stream, row.key).erased.rows
-    return Erased.of(rows)
 
 
 def _read(store: ObjectStore, stream: str, key: str) -> ErasureRecord:
@@ -83,9 +88,15 @@ def put_erasure(
     """PUT a record; its key.
 
     Raises:
-        InvalidInputError: it says too much, or nothing.
+        InvalidInputError: it says too much, or nothing, or there are too many of them.
         UnavailableError, UnknownOutcomeError: from the store.
     """
+    there = sum(1 for _ in _keys(tier, stream, PAGE_SIZE))
+    if there >= FULL:
+        raise InvalidInputError(
+            f"the stream has {there} erasure records, and no more can be read: nothing was erased",
+            stream=stream,
+        )
     uid = new_uid()
     data = record.encode()
     key = erasure_path(tier.prefix, stream, record.created_ms, uid)

@@ -33,8 +33,11 @@ _AT_ONCE = 1000  # keys in one DeleteObjects request
 #: Keys in one record; a step ends before it has more.
 MAX_CANDIDATES = 100_000
 
-# What a person has decided to let go: a legal hold stops that.
-_HELD = frozenset({ObjectKind.RETIRED, ObjectKind.DROPPED})
+# All that holds messages: a legal hold keeps it, also what has a double. Who looks into a theft may
+# have to tell which of two is true.
+_HELD = frozenset(
+    {ObjectKind.RETIRED, ObjectKind.SUPERSEDED, ObjectKind.FENCED, ObjectKind.DROPPED}
+)
 _ROWS_AT_ONCE = 100  # looked at between two looks at the clock
 #: Proofs of one batch, each of which a claim has undone.
 _PROOFS = 5
@@ -64,8 +67,7 @@ class Collection:
         waiting: garbage that is not proved yet: too young, or seen for the first time.
         provable: in a dry run, garbage that a real run would delete.
         deleted: by kind.
-        held: proved, but retired by a retention, or given up by a person, that a legal hold came
-            after.
+        held: proved, but fragments under a legal hold.
         refused: proved, but S3 did not delete them; a later run tries again.
         busy: proved, but the stream's history changed again and again while the proof was made
             anew; a later run tries again.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from coldstream.crc import crc32
 from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
 from coldstream.fragment import HEADER
 from coldstream.manifest.entries import Entry, EntryKind
@@ -29,8 +30,11 @@ from coldstream.soundness.trailer import entry_of
 from coldstream.usecases.delete_stream import check_hold
 from coldstream.usecases.swap import swap
 
-#: Fragments in one commit: so many are read and written within the time that a root may take.
+#: Fragments in one commit, ...
 _AT_ONCE = 8
+#: ... and bytes of them that are written before it, unless one alone has more: on a slow link, too,
+#: that must be done within the time that a root may take (`publish`).
+_BYTES_AT_ONCE = 32 * 2**20
 #: Times that all fragments are looked at, where other writers replace some meanwhile.
 _PASSES = 8
 
@@ -166,7 +170,8 @@ class _EraseStep:
                 continue
             if new is not None:
                 waiting[leaf] = (new,)
-            if len(waiting) >= _AT_ONCE:
+            written = sum(each.size for (each,) in waiting.values())
+            if len(waiting) >= _AT_ONCE or written >= _BYTES_AT_ONCE:
                 overtaken += self._commit(waiting)
                 waiting = {}
         return bool(overtaken + self._commit(waiting))
@@ -235,6 +240,15 @@ def dated(context: Context, stream: str, root: Root, offsets: OffsetSet) -> Eras
         spans = [(leaf.first_offset, leaf.next_offset, trailer.first_chunk_epoch)]
         if trailer.first_chunk_epoch != trailer.last_chunk_epoch:
             data = context.store.get(path, len(HEADER), trailer.index_position)
+            if crc32(data) != trailer.data_crc:
+                # What a damaged header says is no epoch, and a record is never corrected.
+                raise CorruptDataError(
+                    "the fragment is damaged, so nobody knows the epochs of its chunks: repair it"
+                    " first",
+                    stream=stream,
+                    offset=leaf.first_offset,
+                    key=path,
+                )
             headers = [chunk.header for chunk in iter_chunks(data)]
             spans = [(each.chunk_id, each.next_offset, each.epoch) for each in headers]
         for first, next_offset, epoch in spans:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
 
 from coldstream.errors import CorruptDataError, NotFoundError
@@ -23,6 +24,9 @@ from coldstream.remote.trailers import read_index, trailer_of
 
 #: Bytes of a fragment that is cut in two which are in memory at once.
 _PIECE = 16 * 2**20
+#: Fragments that are copied at once, and how many are begun before the first is waited for.
+_AT_ONCE = 8
+_BATCH = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,13 @@ class Copies:
                 if leaf.first_offset >= source.next:
                     break
                 yield source, leaf
+
+    def put_all(self) -> Iterator[list[int] | CorruptDataError | NotFoundError]:
+        """PUT all of it, many at once; what came of each, in the order of offsets."""
+        wanted = self.leaves()
+        with self.context.pool(_AT_ONCE) as pool:
+            while batch := list(islice(wanted, _BATCH)):
+                yield from pool.map(self.put, batch)
 
     def put(self, wanted: tuple[Source, Entry]) -> list[int] | CorruptDataError | NotFoundError:
         """PUT one leaf, as far as it lies in its source; sizes of what was PUT, bytes."""

@@ -24,6 +24,7 @@ from coldstream.errors import (
     UnknownOutcomeError,
 )
 from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState
+from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.root import Root
 from coldstream.names import MAX_OFFSET, data_prefix, stream_prefix
 from coldstream.plans.rebuild import KnownManifest, Rebuild, Rebuilt
@@ -386,7 +387,8 @@ def _give_back(context: Context, stream: str, item: CatalogItem | None) -> None:
 def _with_last_chunk(rebuilt: Root, root: Root) -> Root:
     """Keep what the old root remembers and no fragment says: quarantine, name, the last chunk."""
     last_chunk = rebuilt.last_chunk
-    if last_chunk is None and rebuilt.next_offset == root.next_offset:
+    hole = len(rebuilt.entries) > 0 and rebuilt.entries[-1].kind is EntryKind.HOLE
+    if (last_chunk is None or hole) and rebuilt.next_offset == root.next_offset:
         last_chunk = root.last_chunk
     return replace(
         rebuilt,

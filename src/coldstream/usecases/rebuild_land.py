@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 
 from coldstream.errors import ConflictError, InternalError, InvalidInputError
@@ -97,6 +98,10 @@ def land(
         InvalidInputError: the root would be too large.
         UnavailableError, UnknownOutcomeError: from store or table.
     """
+    current = context.catalog.get(stream)
+    if item is not None and current is not None:
+        # Its name may have been corrected since, and rules go by names.
+        item = replace(item, name=current.name)
     uid = context.new_uid()
     version = next_version(item, versions)
     path = root_path(context.prefix, stream, root.epoch, version, uid)

@@ -194,6 +194,10 @@ class Finder:
         """
         witness = self._witness(leaf)
         if witness is None:
+            self._tell(
+                f"the manifest knows no chunk at or above offset {leaf.next_offset - 1}, so nothing"
+                f" says that the history of {replica.name} is the stream's there: it is not asked"
+            )
             return False
         if replica.epoch_of(witness.chunk_id) == witness.epoch:
             return True
@@ -211,7 +215,10 @@ class Finder:
                 return LastChunk(after.first_offset, epochs[0])
             if after.first_offset > leaf.next_offset:
                 break
-        return self._loaded.root.last_chunk
+        last = self._loaded.root.last_chunk
+        # Where holes end the manifest it may lie below them. What two logs share there says nothing
+        # of what follows: a deposed leader has written what nobody has confirmed.
+        return last if last is not None and last.chunk_id >= leaf.first_offset else None
 
     def _path(self, entry: Entry) -> str:
         return entry.data_key(self._stream).path(self._context.prefix)

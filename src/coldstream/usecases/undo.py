@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 
 from coldstream.errors import (
     ConflictError,
@@ -22,9 +22,8 @@ from coldstream.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from coldstream.fragment import Trailer
 from coldstream.manifest.catalog import CatalogItem
-from coldstream.manifest.entries import Entry, EntryKind
+from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
 from coldstream.manifest.quarantine import MAX_TIMELINES, QuarantineRecord
@@ -45,8 +44,6 @@ from coldstream.usecases.put_back import Copies, Source
 from coldstream.usecases.quarantine import load_record, lost_data
 from coldstream.usecases.truncate import cut_off
 
-_AT_ONCE = 8
-_BATCH = 256
 #: The epoch of an undo is drawn from so many, so that nobody can upload by it beforehand.
 _DRAWN = 2**20
 
@@ -63,6 +60,7 @@ class UndoPlan:
         item: of the stream, when this was planned.
         false_claims: epochs of the claims that count as false, in rising order.
         sources: what is put back, in the order of offsets.
+        to: where forged fragments end, and what is true follows; None if nothing does.
         next_offset: where what is put back ends; `offset` if nothing is.
     """
 
@@ -73,6 +71,7 @@ class UndoPlan:
     item: CatalogItem
     false_claims: tuple[int, ...] = ()
     sources: tuple[Source, ...] = ()
+    to: int | None = None
 
     @property
     def next_offset(self) -> int:
@@ -86,6 +85,7 @@ class Undone:
 
     Attributes:
         plan: that was carried out.
+        sources: what was put back.
         cut: what was cut off; None if nothing was above the truth.
         fragments: how many fragments and holes were put back.
         bytes: of them.
@@ -94,6 +94,7 @@ class Undone:
     """
 
     plan: UndoPlan
+    sources: list[Source] = field(default_factory=list)
     cut: Truncation | None = None
     fragments: int = 0
     bytes: int = 0
@@ -130,9 +131,8 @@ def plan_undo(
     item, root = loaded.item, loaded.root
     record = load_record(context, stream, root.quarantine_key)
     # Retention takes old claims out of ledgers, not out of records.
-    claims = sorted(
-        {**dict(record.cuts()), **{c.epoch: c.floor for c in root.ledger.claims}}.items()
-    )
+    known = {**dict(record.cuts()), **{c.epoch: c.floor for c in root.ledger.claims}}
+    claims = sorted(known.items())
     false = [each for each in claims if each[0] in false_claims]
     sources: tuple[Source, ...] = ()
     if offset is None:
@@ -160,6 +160,7 @@ def plan_undo(
         item=item,
         false_claims=tuple(each for each, _ in false),
         sources=sources,
+        to=to,
     )
     _cut(context, plan, root)  # whether it can be cut there
     return plan
@@ -279,25 +280,28 @@ def undo(
         As `amend`, `cut_off` and `commit_runs`.
     """
     done = Undone(plan)
+
+    def put_back(sources: tuple[Source, ...]) -> None:
+        done.sources += sources
+        copies = Copies(context, composer, plan.stream, plan.epoch, plan.offset, sources)
+        for found in copies.put_all():
+            if isinstance(found, CorruptDataError | NotFoundError):
+                done.left.append(found)
+                continue
+            done.fragments += len(found)
+            done.bytes += sum(found)
+            progress(sum(found))
+
+    def claimed(loaded: Snapshot) -> _Claim:
+        if plan.to is not None and loaded.item.epoch == plan.item.epoch:
+            copied, end = max([plan.to, *(s.next for s in done.sources)]), loaded.root.next_offset
+            if copied < end:  # uploaded since, and perhaps in no log any more
+                put_back((Source(loaded.root, copied, end),))
+        return _claimed(context, plan, loaded, now_ms)
+
     # All copies are there before the claim: whoever commits first finds them, and no gap.
-    with context.pool(_AT_ONCE) as pool:
-        copies = Copies(context, composer, plan.stream, plan.epoch, plan.offset, plan.sources)
-        wanted = copies.leaves()
-        while batch := list(islice(wanted, _BATCH)):
-            for found in pool.map(copies.put, batch):
-                if isinstance(found, CorruptDataError | NotFoundError):
-                    done.left.append(found)
-                    continue
-                done.fragments += len(found)
-                done.bytes += sum(found)
-                progress(sum(found))
-    step = amend(
-        context,
-        plan.stream,
-        lambda loaded: _claimed(context, plan, loaded, now_ms),
-        pause=pause,
-        terms=lambda step: step.terms,
-    )
+    put_back(plan.sources)
+    step = amend(context, plan.stream, claimed, pause=pause, terms=lambda step: step.terms)
     done.cut = step.change.cut
     while True:
         report = commit_runs(context, plan.stream, pause=pause, thorough=True)
@@ -394,7 +398,3 @@ def _last_chunk(context: Context, stream: str, root: Root, offset: int) -> LastC
     except (CorruptDataError, NotFoundError) as exc:
         exc.located(stream=stream, offset=leaf.first_offset, key=path)
         raise
-
-
-def _trailer(context: Context, stream: str, leaf: Entry) -> Trailer:
-    return trailer_of(context.store, context.prefix, stream, leaf)

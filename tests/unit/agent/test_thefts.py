@@ -26,11 +26,14 @@ from coldstream.plans.told_log import ToldLog
 from coldstream.remote.roots import load
 from coldstream.usecases.amend import amend
 from coldstream.usecases.claim_function import MAX_LEAP, OwnRights, answer
+from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.erase import erase
 from coldstream.usecases.quarantine import current_record
+from coldstream.usecases.undo import plan_undo, undo
 from coldstream_devkit.fragments import build_fragment
 from coldstream_devkit.generator import append_chunks, build_chunk
+from coldstream_devkit.simulation.inline import Inline
 
 from .conftest import Site, no_pause
 from .theft import STREAM, Thief, error_of, interrupt, remote_is_local, twin, undone, write
@@ -112,6 +115,64 @@ def test_what_is_true_above_a_forged_twin_and_no_longer_local_is_no_hole(
     assert [(each.first, each.next) for each in done.plan.sources] == [(210, 400)]
     assert holes(site) == [(200, 210)]
     assert load(site.context(), STREAM).root.next_offset == 420
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_what_its_writer_uploads_while_an_undo_copies_is_put_back_too(
+    site: Site, thief: Thief, monkeypatch: pytest.MonkeyPatch, copied: bool
+) -> None:
+    """A petabyte takes days, agents go on meanwhile, and local retention does not wait."""
+    put(site, twin(200, 210, body=b"forged"))
+    commit_runs(site.context(), STREAM, pause=no_pause)
+    write(site, 300 if copied else 210)
+    site.run()
+
+    def meanwhile(*given: Any, **named: Any) -> Any:
+        write(site, 400)
+        site.run()
+        assert load(site.context(), STREAM).root.next_offset == 400
+        return amend(*given, **named)
+
+    monkeypatch.setattr("coldstream.usecases.undo.amend", meanwhile)
+
+    done = undone(site, offset=200, to=210)
+    log_from(site, 350, 420)  # local retention
+    site.run(last_copy=True)
+
+    assert holes(site) == [(200, 210)]
+    assert load(site.context(), STREAM).root.next_offset == 420
+    assert [(each.first, each.next) for each in done.sources] == (
+        [(210, 300), (300, 400)] if copied else [(210, 400)]
+    )
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_copies_of_an_undo_wait_for_its_claim_however_long_it_takes(
+    site: Site, thief: Thief, anew: bool
+) -> None:
+    """What the thief has made reaches further than what is put back, or begins above it."""
+    grace, now = 1000, [10**12]
+    site.store._clock_ms = lambda: now[0]
+    before = site.remote_chunks(STREAM)
+    if anew:
+        thief.claim(2, (90, 120, 2), (120, 130, 2))
+        thief.forge(90, 240, epoch=2, floor=90)
+    else:
+        thief.claim(2, (0, 10, 1), (10, 17, 2))
+        thief.forge(10, 240, epoch=2, floor=10)
+
+    def days_pass(size: int) -> None:
+        for _ in range(3):
+            now[0] += 2 * grace
+            collect(
+                site.context(), site.store, STREAM, grace_ms=grace, run_ms=now[0], now_ms=now[0]
+            )
+
+    context = replace(site.context(), pool=Inline)
+    plan = plan_undo(context, STREAM, false_claims=[2])
+    undo(context, site.store, plan, pause=no_pause, now_ms=1, progress=days_pass)
+
+    assert site.remote_chunks(STREAM) == before
 
 
 def test_a_true_claim_after_a_false_one_keeps_its_data(site: Site, thief: Thief) -> None:

@@ -358,6 +358,18 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
                 "ahead = key.first_offset > root.next_offset",
             ),
         ),
+        "collect-unclaimed": (
+            "what an undo copies is kept until its claim has landed",
+            lambda: edit(garbage.classify_data, "if key.epoch > root.ledger.epoch:", "if False:"),
+        ),
+        "repair-witness": (
+            "a replica is asked only by a chunk that lies at or above the range",
+            lambda: edit(
+                repair_sources.Finder._witness,
+                "if last is not None and last.chunk_id >= leaf.first_offset else None",
+                "",
+            ),
+        ),
         "collect-root": (
             "a root above the item's version may be about to land",
             lambda: edit(
@@ -588,6 +600,7 @@ SEEDS: Mapping[str, int] = MappingProxyType(
         "rebalance-oldest": 2000,
         "consolidate-epoch": 2000,
         "collect-quarantine": 2000,
+        "collect-unclaimed": 2000,
         "cut-epoch": 2000,
         "reader-time": 2000,
         "tree-time": 2000,

@@ -2,9 +2,10 @@
 
 It is played on a copy of the bucket and the table, so that no oracle of the history has to tell
 lies from truth: what every manifest had before the theft is the truth. The thief claims with a
-made-up log, uploads made-up fragments, and comes back while he is undone; the undo dies between any
-two calls, before or after one has had its effect. In the end every chunk that was there before can
-be read, byte for byte, and nothing that the thief has made.
+made-up log, uploads made-up fragments, and comes back while he is undone; the undo takes days, in
+which `collect` runs, and dies between any two calls, before or after one has had its effect. In the
+end every chunk that was there before can be read, byte for byte, and nothing that the thief has
+made.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.claim_function import MAX_LEAP, OwnRights
+from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.undo import plan_undo, undo
 from coldstream_devkit.fragments import build_fragment
@@ -31,7 +33,7 @@ from coldstream_devkit.simulation.inline import Inline
 from coldstream_devkit.simulation.oracle import BrokenError
 from coldstream_devkit.simulation.points import Place
 from coldstream_devkit.simulation.reading import data_of
-from coldstream_devkit.simulation.scene import PREFIX, Scene, Stream
+from coldstream_devkit.simulation.scene import GRACE_MS, PREFIX, Scene, Stream
 from coldstream_devkit.simulation.scheduler import Crash
 
 #: A chunk of a manifest: (epoch, chunk id, next offset).
@@ -198,7 +200,17 @@ class _Theft:
             offset=None if named else self.next_offset,
         )
         store: Any = context.store  # also the bucket's composer
-        done = undo(context, store, plan, pause=_no_pause, now_ms=self.scene.scheduler.now)
+        takes_long = self.scene.scheduler.steps % 2 == 0
+
+        def copied(_: int) -> None:
+            nonlocal takes_long
+            if takes_long:
+                takes_long = False
+                self._collects()
+
+        done = undo(
+            context, store, plan, pause=_no_pause, now_ms=self.scene.scheduler.now, progress=copied
+        )
         if done.left:
             raise _broken(f"an undo could not put back {done.left[0]}")
 
@@ -220,6 +232,17 @@ class _Theft:
             return False
 
         return at_a_call
+
+    def _collects(self) -> None:
+        """Days pass, and `collect` goes over the stream on each of them."""
+        for _ in range(3):
+            self.scene.scheduler.now += 2 * GRACE_MS
+            now = self.scene.scheduler.now
+            collect(
+                self._context(), self.place.store, self.stream, grace_ms=GRACE_MS, run_ms=now,
+                now_ms=now,
+            )  # fmt: skip
+        self.scene.buckets["collect beside an undo"] += 1
 
     def _goes_on(self, broker_epoch: int, shift: int) -> None:
         """The true writer's next election: its log has what was there."""

@@ -61,6 +61,18 @@ class AdoptionSuite(CatalogFixtures):
         assert outcome == NotLanded(restored)
         assert catalog.get(STREAM) == restored
 
+    def test_an_item_that_was_renamed_since_it_was_read_is_not_replaced(
+        self, catalog: Catalog, adopted: CatalogItem
+    ) -> None:
+        restored = replace(adopted, stream=STREAM, table_id="another")
+        catalog.adopt(restored, replacing=None)
+        name = replace(restored.name, queue="renamed")
+        catalog.set_name(STREAM, name)
+
+        outcome = catalog.adopt(replace(adopted, stream=STREAM), replacing=restored)
+
+        assert outcome == NotLanded(replace(restored, name=name))
+
     def test_the_same_adoption_twice_landed_once(
         self, catalog: Catalog, adopted: CatalogItem
     ) -> None:

@@ -140,7 +140,8 @@ def _data_finding(
     kind = classify_data(
         key, root, None, lambda _: False, record=record, modified_ms=row.modified_ms
     )
-    if kind is ObjectKind.PENDING and not ages.overdue(row):
+    unclaimed = key.epoch > root.ledger.epoch
+    if kind is ObjectKind.PENDING and not (unclaimed or ages.overdue(row)):
         return
     severity = Severity.NOTE
     words = kind.meaning
@@ -149,7 +150,9 @@ def _data_finding(
         severity = Severity.WRONG if ages.overdue(row) else Severity.NOTE
     elif kind is ObjectKind.PENDING:
         words = "reaches above the manifest and was never appended"
-        severity = Severity.WRONG
+        if unclaimed:
+            words = "its epoch has not claimed: of an undo under way, or of one that died"
+        severity = Severity.WRONG if ages.overdue(row) else Severity.NOTE
     elif not ages.overdue(row):
         words += "; too young for `collect`, or not proved yet"
     yield _superfluous(tree, row, key.first_offset, key.next_offset, kind, words, severity)
