@@ -354,14 +354,7 @@ def _stop_others(context: Context, stream: str, item: CatalogItem | None) -> Cat
     if item.state is not StreamState.LIVE:
         raise ConflictError(f"the stream is {item.state}", stream=stream)
     outcome = context.catalog.change_state(
-        StateChange(
-            stream=stream,
-            table_id=item.table_id,
-            read_revision=item.revision,
-            read_state=item.state,
-            state=StreamState.REBUILDING,
-            uid=context.new_uid() or 1,
-        )
+        StateChange.of(item, StreamState.REBUILDING, context.new_uid() or 1)
     )
     if not isinstance(outcome, Landed):
         raise ConflictError("another writer changed the stream's state", stream=stream)
@@ -372,14 +365,7 @@ def _give_back(context: Context, stream: str, item: CatalogItem | None) -> None:
     """Let commits go on: the manifest is what it was before."""
     if item is not None and item.state is StreamState.REBUILDING:
         context.catalog.change_state(
-            StateChange(
-                stream=stream,
-                table_id=item.table_id,
-                read_revision=item.revision,
-                read_state=item.state,
-                state=StreamState.LIVE,
-                uid=context.new_uid() or 1,
-            )
+            StateChange.of(item, StreamState.LIVE, context.new_uid() or 1)
         )
 
 
