@@ -96,6 +96,15 @@ def test_a_reason_that_no_name_can_hold_starts_nothing(
     assert not machines.executions
 
 
+@pytest.mark.parametrize("command", ["rebalance", "reconcile", "consolidate", "collect"])
+def test_a_dry_run_refuses_the_reason_that_the_run_would_refuse(
+    stream: str, run: Run, command: str
+) -> None:
+    assert run(command, "s", "--dry-run", "--reason", "tonight").exit_code == 0
+    done = run(command, "s", "--dry-run", "--reason", "a b")
+    assert (done.exit_code, "'a b'" in done.stderr) == (2, True)
+
+
 def test_no_wait_prints_the_name_alone(stream: str, run: Run, machines: Machines) -> None:
     plain = run("rebalance", "s", "--no-wait", "--reason", "a")
     document = run("rebalance", "s", "--no-wait", "--reason", "b", "--json")
