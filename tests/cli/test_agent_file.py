@@ -324,7 +324,6 @@ def test_a_size_of_nothing_has_no_unit() -> None:
     assert shown(keys()["held_bytes"], 8 * 2**30) == "8GiB"
 
 
-
 def test_the_reference_of_the_file_is_current() -> None:
     written = (ROOT / "docs/reference/agent.md").read_text()
 

@@ -14,7 +14,14 @@ import typer
 from coldstream.cli import workflow
 from coldstream.cli.deleted import deletion
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.cli.options import DryRunOption, JsonOption, Where, duration_option, with_options
+from coldstream.cli.options import (
+    DryRunOption,
+    JsonOption,
+    Where,
+    duration_option,
+    is_typed,
+    with_options,
+)
 from coldstream.cli.output import many, note, print_json, print_table, size, when
 from coldstream.cli.over_streams import Plans, now_ms
 from coldstream.cli.resolve import StreamArgument, StreamOrGone
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from coldstream.cli.connect import Remote
     from coldstream.plans.policy import PolicySet
 
-DEFAULT_UNDELETE_SECONDS = DEFAULT_OLDER_THAN_SECONDS = 7 * 86_400
+DEFAULT_UNDELETE_SECONDS = 7 * 86_400
 #: As the stack has it: no execution that waits, and then sweeps, takes more than a year.
 MAX_UNDELETE_SECONDS = 364 * 86_400
 _COLUMNS = ("stream", "state", "undelete_until", "fragments", "bytes", "execution")
@@ -71,7 +78,7 @@ class DeleteOptions:
             "With --gone: only what has had no message for so long, by the broker's clock.",
             default="7d",
         ),
-    ] = DEFAULT_OLDER_THAN_SECONDS
+    ] = DEFAULT_UNDELETE_SECONDS
     management_uri: Annotated[
         str,
         typer.Option(
@@ -98,7 +105,9 @@ class DeleteOptions:
 
 
 @with_options
-def delete(stream: StreamOrGone = None, *, options: DeleteOptions, where: Where) -> None:
+def delete(
+    context: typer.Context, stream: StreamOrGone = None, *, options: DeleteOptions, where: Where
+) -> None:
     """Delete a stream of the remote tier; it can be had back with `undelete` for a while.
 
     It writes a tombstone, which starts the state machine by itself: that waits for the undelete
@@ -119,7 +128,7 @@ def delete(stream: StreamOrGone = None, *, options: DeleteOptions, where: Where)
     """
     if options.gone is (stream is not None):
         raise InvalidInputError("give one stream, or --gone for all that the broker has no more")
-    if not options.gone and options.older_than != DEFAULT_OLDER_THAN_SECONDS:
+    if is_typed(context, "older_than") and not options.gone:
         raise InvalidInputError("--older-than goes with --gone: one stream is deleted at any age")
     _refuse_longer(options.undelete)
     remote = where.connect()
