@@ -48,8 +48,7 @@ class Costs:
         fragments: length of the stream.
         entries: of its root.
         append: one commit of one fragment.
-        rebalance_at: length at which the next rebalance is due.
-        rebalance: that one.
+        rebalance: the next one.
         half: retention by size, down to half of the bytes.
         age: retention by age, down to half of the time.
         one: retention by size that takes the oldest fragment only.
@@ -58,7 +57,6 @@ class Costs:
     fragments: int
     entries: int
     append: Cost
-    rebalance_at: int
     rebalance: Cost
     half: Cost
     age: Cost
@@ -153,7 +151,6 @@ def _costs(fragments: int) -> Costs:
         fragments=fragments,
         entries=len(root.entries),
         append=_append(root),
-        rebalance_at=crowded.version,
         rebalance=_rebalance(crowded),
         half=_retain(root, Rule("half", max_bytes=max(1, half * synthetic.SIZE))),
         age=_retain(root, Rule("age", max_age_ms=kept_ms)),

@@ -26,8 +26,6 @@ from coldstream.names import check_stream
 from coldstream.plans.policy import PolicySet
 from functions._runtime import aws_client, count_for, logger, metrics, tell
 
-WorkItem = Mapping[str, Any]
-
 #: Most streams that one call of a step takes.
 _MAX_ITEMS = 1000
 

@@ -135,6 +135,17 @@ def job_script(job: str) -> str:
     return _SCRIPTS.get(job, f"{job}.py")
 
 
+def check_reason(reason: str) -> None:
+    """See that a reason can end the name of an execution.
+
+    Raises:
+        InvalidInputError: it has other characters than letters, digits, "_" and "-", or more than
+            34 of them, or none.
+    """
+    if not _REASON.fullmatch(reason):
+        raise InvalidInputError(f"cannot be in the name of an execution: {reason[:80]!r}")
+
+
 def execution_name(workflow: str, stream: str, reason: str) -> str:
     """Name of the one execution of a workflow on a stream for a reason, such as a version.
 
@@ -142,13 +153,11 @@ def execution_name(workflow: str, stream: str, reason: str) -> str:
     twice for the same reason starts it once. At most 80 of the characters that it takes.
 
     Raises:
-        InvalidInputError: no such workflow, no stream, or a reason with other characters than
-            letters, digits, "_" and "-", or with more than 34 of them.
+        InvalidInputError: no such workflow, no stream, or a reason that `check_reason` refuses.
     """
     if workflow not in WORKFLOWS:
         raise InvalidInputError(f"no such workflow: {workflow[:80]!r}")
-    if not _REASON.fullmatch(reason):
-        raise InvalidInputError(f"cannot be in the name of an execution: {reason[:80]!r}")
+    check_reason(reason)
     begin = check_stream(stream)[:24].replace("=", "_")
     digest = hashlib.sha256(stream.encode()).hexdigest()[:8]
     return f"{workflow}-{begin}-{digest}-{reason}"

@@ -54,6 +54,7 @@ class ColdstreamError(Exception):
         stream: directory name of the stream, if known.
         offset: offset in the stream, if known.
         key: object key or file path, if known.
+        remedy: what to try, where more is known of it than `kind` says.
 
     Attributes:
         kind: stable code.
@@ -62,6 +63,7 @@ class ColdstreamError(Exception):
 
     kind: ErrorKind = ErrorKind.INTERNAL
     may_retry: bool = False
+    remedy: str | None = None
 
     def __init__(
         self,
@@ -70,11 +72,14 @@ class ColdstreamError(Exception):
         stream: str | None = None,
         offset: int | None = None,
         key: str | None = None,
+        remedy: str | None = None,
     ) -> None:
         self.reason = message
         self.stream = stream
         self.offset = offset
         self.key = key
+        if remedy is not None:
+            self.remedy = remedy
         super().__init__(message)
 
     def __str__(self) -> str:

@@ -371,16 +371,6 @@ class FragmentIndex:
         """Index of the chunk that contains `offset`, clamped to the first and the last."""
         return max(0, bisect_right(self._ids, offset) - 1)
 
-    def chunk_of_timestamp(self, timestamp: int) -> int | None:
-        """Number of the first chunk at or after `timestamp`; None if all are earlier.
-
-        Clocks may fall across a fail-over, so this looks at every record, not at half of them.
-        """
-        for number, each in enumerate(self._timestamps):
-            if each >= timestamp:
-                return number
-        return None
-
     def chunk_at_position(self, position: int) -> int:
         """Number of the first chunk that begins at or after `position` in the data."""
         return bisect_left(self._positions, position)

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from coldstream.cli import agent_setup
-from coldstream.cli.agent_config import without_password
+from coldstream.cli.agent_config import shown, without_password
 from coldstream.cli.agent_file import RULE_KEYS, AgentFile, read_file
 from coldstream.cli.agent_keys import LIVE, ONLY_ON_THE_COMMAND_LINE, keys
 from coldstream.cli.agent_options import AgentOptions, LogFormat
@@ -316,6 +316,12 @@ class TestReload:
 
         assert reloaded(first.setup, changed).waiting == ("log",)
         assert reloaded(first.setup, AgentFile(self.path)).waiting == ()
+
+
+def test_a_size_of_nothing_has_no_unit() -> None:
+    """`0GiB` is no limit that anybody would write."""
+    assert shown(keys()["upload_rate"], 0) == "0"
+    assert shown(keys()["held_bytes"], 8 * 2**30) == "8GiB"
 
 
 def test_the_reference_of_the_file_is_current() -> None:

@@ -47,6 +47,18 @@ def test_describe_shows_every_section(tier: Tier, run: Run) -> None:
     assert document["ledger"] == [{"epoch": 1, "floor": 0}]
 
 
+def test_an_empty_line_parts_what_describe_and_verify_show(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(0, b"0")], tier.hole(1, 5), [chunk(5, b"5")]])
+
+    def titles(command: str) -> list[str]:
+        return [part.splitlines()[0] for part in run(command, "s").stdout.split("\n\n") if part]
+
+    assert titles("describe") == [
+        "SUMMARY", "OFFSETS", "SIZE", "TREE", "LEDGER", "HOLES", "FRAGMENTS"
+    ]  # fmt: skip
+    assert titles("verify") == ["CHECKS", "RANGES"]
+
+
 @pytest.mark.parametrize("name", ["plain-3.10.8", "codecs-4.3.6", "dedup-4.3.6", "subgzip-4.3.6"])
 def test_raw_is_the_wire_bytes_and_nothing_else(tier: Tier, run: Run, name: str) -> None:
     stream = tier.add_fixture(name)

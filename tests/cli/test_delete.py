@@ -491,6 +491,15 @@ class TestGone:
         assert "no evidence" in done.stderr
         assert set(self.states(two).values()) == {"live"}
 
+    def test_the_age_of_gone_streams_is_not_passed_over_where_one_is_named(
+        self, two: Tier, run: Run
+    ) -> None:
+        """Whoever gives it means that a stream that is written to stays."""
+        for age in ("30d", "7d"):
+            done = run("delete", self.ORDERS, "--older-than", age, "--yes")
+            assert (done.exit_code, "--older-than" in done.stderr) == (2, True)
+        assert set(self.states(two).values()) == {"live"}
+
     @pytest.mark.parametrize("words", [["--gone", "s"], []])
     def test_either_a_stream_or_gone_ones_are_meant(self, run: Run, words: list[str]) -> None:
         assert run("delete", *words, "--yes").exit_code == 2

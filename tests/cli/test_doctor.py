@@ -95,6 +95,17 @@ def test_a_setting_that_is_wrong_fails_for_itself_and_the_other_checks_are_made(
     assert "s3cret" not in done.output
 
 
+def test_no_probe_is_made_with_settings_that_are_wrong(run: Run, data_dir: Path) -> None:
+    done = examined(run, data_dir, "--json", "--node", "n", "--committed", "broker")
+
+    rows = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
+    assert rows["settings"]["level"] == "FAILED"
+    assert (rows["probe"]["level"], rows["probe"]["message"]) == (
+        "warning", "none was made, because of what failed above"
+    )  # fmt: skip
+    assert json.loads(run("streams", "--match", "doctor", "--json").stdout) == []
+
+
 def test_without_a_bucket_the_machine_is_looked_at_all_the_same(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,9 +131,10 @@ def test_old_objects_may_be_left_for_a_later_run(orders: Tier, run: Run, gone: M
 
     assert done.exit_code == 0
     assert not gone.executions
-    plan = run("erase", "//orders", "--dry-run", "--json")
-    (other,) = json.loads(plan.stdout)["others"]
-    assert other["object"] == "goes"
+    for more, fate in (((), "goes"), (("--keep-old",), "stays for now")):
+        plan = run("erase", "//orders", "--dry-run", "--json", *more)
+        (other,) = json.loads(plan.stdout)["others"]
+        assert other["object"] == fate
 
 
 def test_a_stream_under_legal_hold_is_refused(orders: Tier, run: Run, put_rules: Any) -> None:

@@ -86,7 +86,19 @@ def test_findings_of_scrub_say_where(damaged: Any, run: Run, tier: Tier, tmp_pat
     assert (document["looked_at"], document["lost"]) == (1, [[152, 162]])
 
 
-@pytest.mark.parametrize("text", ["7", "7..7", "9..7", "a..b", "7-9"])
+def test_offsets_that_the_manifest_does_not_have_are_told(damaged: Any, run: Run) -> None:
+    """Retention took them, they are not uploaded yet, or somebody has mistyped them."""
+    result = run("repair", STREAM, "--range", "152..162", "--range", "100000..100010", "--dry-run")
+    alone = run("repair", STREAM, "--range", "100000..100010", "--json")
+
+    words = f"offsets 100000 to 100009 are not in the manifest of {STREAM}"
+    assert words in result.stderr
+    assert "152 to 161 are not in" not in result.stderr
+    assert words in alone.stderr
+    assert json.loads(alone.stdout)["outside"] == [[100000, 100010]]
+
+
+@pytest.mark.parametrize("text", ["7", "7..7", "9..7", "a..b", "7-9", f"7..{10**30}"])
 def test_a_range_that_is_none_is_refused(damaged: Any, run: Run, text: str) -> None:
     assert run("repair", STREAM, "--range", text).exit_code == ExitCode.USAGE
 

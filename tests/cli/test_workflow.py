@@ -96,6 +96,25 @@ def test_a_reason_that_no_name_can_hold_starts_nothing(
     assert not machines.executions
 
 
+def test_a_grace_time_that_deletes_would_not_wait_for_is_refused(
+    stream: str, run: Run, machines: Machines
+) -> None:
+    """Whoever gives a longer one means that what is younger stays."""
+    done = run("collect", "s", "--delete", "--grace", "30d")
+
+    assert (done.exit_code, "--grace" in done.stderr, machines.names()) == (2, True, [])
+    assert run("collect", "s", "--delete", env={"COLDSTREAM_GRACE_SECONDS": "7200"}).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["rebalance", "reconcile", "consolidate", "collect"])
+def test_a_dry_run_refuses_the_reason_that_the_run_would_refuse(
+    stream: str, run: Run, command: str
+) -> None:
+    assert run(command, "s", "--dry-run", "--reason", "tonight").exit_code == 0
+    done = run(command, "s", "--dry-run", "--reason", "a b")
+    assert (done.exit_code, "'a b'" in done.stderr) == (2, True)
+
+
 def test_no_wait_prints_the_name_alone(stream: str, run: Run, machines: Machines) -> None:
     plain = run("rebalance", "s", "--no-wait", "--reason", "a")
     document = run("rebalance", "s", "--no-wait", "--reason", "b", "--json")

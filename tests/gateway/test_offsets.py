@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 from rstream import AMQPMessage, Consumer, ConsumerOffsetSpecification, OffsetType
+from rstream.exceptions import OffsetNotFound
 
 from coldstream.adapters.memory import MemoryOffsets
 from coldstream.broker.frames import Code, Key, string
@@ -259,7 +260,7 @@ def test_rstream_comes_back_and_goes_on_behind_what_it_has_stored() -> None:
         await consumer.start()
         try:
             begin = await consumer.query_offset("orders", "app") + 1
-        except Exception:
+        except OffsetNotFound:
             begin = 0
         spec = ConsumerOffsetSpecification(OffsetType.OFFSET, begin)
         await consumer.subscribe("orders", take, offset_specification=spec, subscriber_name="app")

@@ -21,7 +21,7 @@ from coldstream.fragment import (
     parse_trailer,
 )
 from coldstream.jobs.scrub.reading import Effort
-from coldstream.jobs.scrub.run import ScrubOutcome, ScrubSettings, perform_here, run
+from coldstream.jobs.scrub.run import ScrubOutcome, ScrubSettings, run
 from coldstream.jobs.scrub.state import ScrubState
 from coldstream.jobs.scrub.work import scrub
 from coldstream.manifest.entries import Entry
@@ -103,7 +103,7 @@ def scrub_all(
     items = [tier.catalog.items[name] for name in streams]
     task = partial(scrub, store, PREFIX, effort=settings.effort, ages=settings.ages)
     return run(
-        store, tier.catalog, PREFIX, items, state or ScrubState(), settings, perform_here(task)
+        store, tier.catalog, PREFIX, items, state or ScrubState(), settings, partial(map, task)
     )
 
 

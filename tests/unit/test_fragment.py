@@ -184,16 +184,6 @@ def test_an_offset_is_in_the_last_chunk_that_begins_at_or_below_it(
     assert index().chunk_of_offset(offset) == number
 
 
-@pytest.mark.parametrize(
-    ("timestamp", "number"),
-    [(0, 0), (1000, 0), (1001, 1), (2000, 1), (2001, 3), (3000, 3), (3001, None)],
-)
-def test_a_time_is_in_the_first_chunk_at_or_after_it_although_clocks_fall(
-    timestamp: int, number: int | None
-) -> None:
-    assert index().chunk_of_timestamp(timestamp) == number
-
-
 def test_ranges_of_chunks_tile_the_data() -> None:
     found = index()
     ranges = [found.data_range(number, number) for number in range(len(found))]

@@ -49,7 +49,7 @@ def test_only_live_streams_are_judged_and_no_probes(state: StreamState) -> None:
     assert fate(item(probe_stream("n", 1))) is None
 
 
-@pytest.mark.parametrize("stream", ["orders", "orders_", "_17", "orders_\u0661"])
+@pytest.mark.parametrize("stream", ["orders", "orders_", "_17", "orders_\u0661", "a_b_" + 20 * "9"])
 def test_a_name_that_no_broker_has_made_proves_nothing(stream: str) -> None:
     assert fate(item(stream)) is Fate.ODD
 

@@ -28,6 +28,8 @@ _MAX_TIME = 2**63 - 1  # a chunk's timestamp is signed
 _MAX_DATE = 253_402_300_799_999  # the last ms that calendars have: the end of the year 9999
 _NUMBER = re.compile(r"-?[0-9]{1,39}", re.ASCII)
 _ID = re.compile(r"[0-9a-f]{1,16}", re.ASCII)
+#: What to try where an item of the table is of a later release, or damaged.
+UNREADABLE = "use the release that wrote it, or restore the item from a backup of the table"
 
 
 def parse_item(item: Mapping[str, Any], prefix: str) -> CatalogItem:
@@ -79,6 +81,7 @@ def parse_item(item: Mapping[str, Any], prefix: str) -> CatalogItem:
             f"a catalog item that this release cannot read: {repr(exc)[:300]}",
             stream=_stream_of(item, prefix),
             key=str(item.get(CATALOG_PARTITION_KEY))[:400],
+            remedy=UNREADABLE,
         ) from exc
 
 

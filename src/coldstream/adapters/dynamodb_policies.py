@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from coldstream.adapters.dynamodb_errors import REFUSED, code_of, translated, translating
+from coldstream.adapters.dynamodb_item import UNREADABLE
 from coldstream.errors import (
     ColdstreamError,
     CorruptDataError,
@@ -54,7 +55,9 @@ class DynamoPolicies:
         try:
             return parse_policies(document), revision
         except InvalidInputError as exc:
-            raise CorruptDataError(f"the rules in the table cannot be read: {exc}") from exc
+            raise CorruptDataError(
+                f"the rules in the table cannot be read: {exc}", remedy=UNREADABLE
+            ) from exc
 
     def save(self, policies: PolicySet, read_revision: int) -> bool:
         document = policy_document(policies)
@@ -103,7 +106,9 @@ class DynamoPolicies:
         try:
             document, revision = str(item["document"]["S"]), int(item["revision"]["N"])
         except (KeyError, ValueError, TypeError) as exc:
-            raise CorruptDataError(f"an item of rules that cannot be read: {exc!r}") from exc
+            raise CorruptDataError(
+                f"an item of rules that cannot be read: {exc!r}", remedy=UNREADABLE
+            ) from exc
         return document, revision
 
 

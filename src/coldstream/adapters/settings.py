@@ -37,8 +37,7 @@ class MisconfiguredError(UnavailableError):
     may_retry = False
 
     def __init__(self, message: str, *, remedy: str = "correct the setting", **place: Any) -> None:
-        super().__init__(message, **place)
-        self.remedy = remedy
+        super().__init__(message, remedy=remedy, **place)
 
 
 def resolve_region(environment: Mapping[str, str] | None = None) -> str | None:

@@ -123,8 +123,7 @@ class LostLocallyError(LostRangeError):
         offset: int | None = None,
         key: str | None = None,
     ) -> None:
-        super().__init__(message, stream=stream, offset=offset, key=key)
-        self.remedy = remedy
+        super().__init__(message, stream=stream, offset=offset, key=key, remedy=remedy)
 
 
 class StuckManifestError(UnavailableError):

@@ -37,6 +37,24 @@ _MAX_BYTES = 256 * 2**20
 _WHOLE = 3
 
 
+class ApiUnavailableError(UnavailableError):
+    """The management API does not answer properly; as `broker.answers.BrokerUnavailableError`."""
+
+    usual_remedy = (
+        "check that a broker's management API listens there, with TLS or without as it was said"
+        " (`rabbitmq-plugins enable rabbitmq_management`), then run it again"
+    )
+
+
+class ApiDeniedError(PermissionDeniedError):
+    """The management API refuses the user; as `broker.answers.BrokerUnavailableError`."""
+
+    usual_remedy = (
+        "check user and password (`rabbitmqctl authenticate_user USER`), and the user's tag"
+        " (`rabbitmqctl list_users`)"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Partition:
     """What a queue is to a super stream; both "" if it is no partition of any.
@@ -122,7 +140,7 @@ class Management:
         """
         rows = self.get(_PATH)
         if not isinstance(rows, list):
-            raise UnavailableError(f"{self._where} does not answer as a broker does")
+            raise ApiUnavailableError(f"{self._where} does not answer as a broker does")
         rows = [row for row in rows if isinstance(row, dict) and row.get("type") == "stream"]
         definitions = self._definitions(rows)
         found = []
@@ -147,7 +165,7 @@ class Management:
         told = self.get(where)
         members = told.get("members") if isinstance(told, dict) else None
         if not isinstance(members, list) or not members:
-            raise UnavailableError(f"{self._where} does not say which members {queue!r} has")
+            raise ApiUnavailableError(f"{self._where} does not say which members {queue!r} has")
         return [str(each) for each in members]
 
     def sees_all(self) -> bool:
@@ -188,7 +206,7 @@ class Management:
         """
         rows = self.get("/api/vhosts?columns=name")
         if not isinstance(rows, list):
-            raise UnavailableError(f"{self._where} does not answer as a broker does")
+            raise ApiUnavailableError(f"{self._where} does not answer as a broker does")
         names = [row["name"] for row in rows if isinstance(row, dict) and "name" in row]
         return [each for each in names if not self._may_list(str(each))]
 
@@ -267,20 +285,20 @@ class Management:
                 with connection.getresponse() as response:
                     body = response.read(_MAX_BYTES + 1)
         except TimeoutError as exc:
-            raise UnavailableError(
+            raise ApiUnavailableError(
                 f"{self._where} has not answered within {_WHOLE * self.seconds:g} s,"
                 f" or has been silent for {self.seconds:g} s"
             ) from exc
         except (OSError, HTTPException) as exc:
             why = refused(exc) if isinstance(exc, OSError) else f"does not answer: {exc}"
-            raise UnavailableError(f"{self._where} {why}") from exc
+            raise ApiUnavailableError(f"{self._where} {why}") from exc
         if response.status in (401, 403):
-            raise PermissionDeniedError(f"{self._where} refuses the user {self.user!r}")
+            raise ApiDeniedError(f"{self._where} refuses the user {self.user!r}")
         if response.status == 404:
             raise NotFoundError(f"{self._where} has nothing at {path[:300]}")
         if response.status != 200 or len(body) > _MAX_BYTES:
-            raise UnavailableError(f"{self._where} answers with {response.status}")
+            raise ApiUnavailableError(f"{self._where} answers with {response.status}")
         try:
             return json.loads(body)
         except (ValueError, RecursionError) as exc:
-            raise UnavailableError(f"{self._where} does not answer as a broker does") from exc
+            raise ApiUnavailableError(f"{self._where} does not answer as a broker does") from exc

@@ -70,7 +70,7 @@ def without_password(uri: str) -> str:
 
 def _size(value: int) -> str:
     for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
-        if value % 1024**power == 0:
+        if value and value % 1024**power == 0:
             return f"{value >> 10 * power}{unit}"
     return str(value)
 

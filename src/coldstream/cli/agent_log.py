@@ -90,7 +90,7 @@ class AgentLog:
 
     def error(self, error: ColdstreamError, event: str = "error") -> None:
         """What stands still, or is not done."""
-        remedy = getattr(error, "remedy", None)
+        remedy = error.remedy
         if self.format is LogFormat.TEXT:
             self._line(f"{error}\n  try: {remedy}" if remedy else str(error))
             return

@@ -8,7 +8,7 @@ import typer
 
 from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
-from coldstream.cli.options import Where, duration_option, with_options
+from coldstream.cli.options import Where, duration_option, is_typed, with_options
 from coldstream.cli.output import many, note, plain, print_json, print_table, yes_no
 from coldstream.cli.over_streams import Plans, now_ms, plan_each, scanned
 from coldstream.cli.read_only import read_only
@@ -28,6 +28,7 @@ _COLUMNS = ("stream", "kind", "objects", "bytes", "garbage", "meaning")
 
 @with_options
 def collect(
+    context: typer.Context,
     stream: OptionalStream = None,
     delete: Annotated[
         bool,
@@ -64,6 +65,8 @@ def collect(
     """
     if delete and dry_run:
         raise InvalidInputError("--delete and --dry-run exclude each other")
+    if delete and is_typed(context, "grace"):
+        raise InvalidInputError("--grace is for a look: deletes go by the grace time of the stack")
     remote = where.connect()
     if not delete:
         _print(_plan(remote, stream, 1000 * grace), as_json=options.as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,14 @@ import typer
 from coldstream.cli import workflow
 from coldstream.cli.deleted import deletion
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.cli.options import DryRunOption, JsonOption, Where, duration_option, with_options
+from coldstream.cli.options import (
+    DryRunOption,
+    JsonOption,
+    Where,
+    duration_option,
+    is_typed,
+    with_options,
+)
 from coldstream.cli.output import many, note, print_json, print_table, size, when
 from coldstream.cli.over_streams import Plans, now_ms
 from coldstream.cli.resolve import StreamArgument, StreamOrGone
@@ -53,15 +61,16 @@ class NothingToUndeleteError(ConflictError):
     remedy = "see its state with `coldstream streams`"
 
 
-@with_options
-def delete(
-    stream: StreamOrGone = None,
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """Which streams, and for how long they can be had back. Attributes: the command's options."""
+
     gone: Annotated[
         bool,
         typer.Option(
             "--gone", help="All streams that the broker has no more; shows which before it asks."
         ),
-    ] = False,
+    ] = False
     older_than: Annotated[
         int,
         duration_option(
@@ -69,7 +78,7 @@ def delete(
             "With --gone: only what has had no message for so long, by the broker's clock.",
             default="7d",
         ),
-    ] = DEFAULT_UNDELETE_SECONDS,
+    ] = DEFAULT_UNDELETE_SECONDS
     management_uri: Annotated[
         str,
         typer.Option(
@@ -78,8 +87,8 @@ def delete(
             " http://USER:PASSWORD@HOST:PORT; the user is an administrator, or has the tag"
             " monitoring and may enter every virtual host.",
         ),
-    ] = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    ] = ""
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
     undelete: Annotated[
         int,
         duration_option(
@@ -89,12 +98,15 @@ def delete(
             most=MAX_UNDELETE_SECONDS,
             envvar=ENV_UNDELETE_SECONDS,
         ),
-    ] = DEFAULT_UNDELETE_SECONDS,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-    workflows: WorkflowsOption = "",
-    *,
-    where: Where,
+    ] = DEFAULT_UNDELETE_SECONDS
+    dry_run: DryRunOption = False
+    as_json: JsonOption = False
+    workflows: WorkflowsOption = ""
+
+
+@with_options
+def delete(
+    context: typer.Context, stream: StreamOrGone = None, *, options: DeleteOptions, where: Where
 ) -> None:
     """Delete a stream of the remote tier; it can be had back with `undelete` for a while.
 
@@ -114,28 +126,36 @@ def delete(
 
         coldstream delete --gone --older-than 7d --dry-run
     """
-    if gone is (stream is not None):
+    if options.gone is (stream is not None):
         raise InvalidInputError("give one stream, or --gone for all that the broker has no more")
-    _refuse_longer(undelete)
+    if is_typed(context, "older_than") and not options.gone:
+        raise InvalidInputError("--older-than goes with --gone: one stream is deleted at any age")
+    _refuse_longer(options.undelete)
     remote = where.connect()
     if stream is None:
-        _delete_gone(remote, management_uri, older_than, undelete, yes, dry_run, as_json)
-        return
+        _delete_gone(remote, options)
+    else:
+        _delete_one(remote, stream, options)
+
+
+def _delete_one(remote: Remote, stream: str, options: DeleteOptions) -> None:
+    """Ask, and make a tombstone of a stream; of one that is there already, start its machine."""
     item = item_of(remote.catalog, resolve(remote.catalog, stream))
     policies, rules_revision = remote.policies.load()
     execution = None
     if item.state.is_tombstone:
         note(f"{item.stream} {deletion(item)}")
-        execution = _restarted(item, workflow.connect_workflows(workflows), dry_run=dry_run)
+        machines = workflow.connect_workflows(options.workflows)
+        execution = _restarted(item, machines, dry_run=options.dry_run)
     else:
         refuse_held(item, policies)
-        if dry_run:
-            until = when(now_ms() + 1000 * undelete)
+        if options.dry_run:
+            until = when(now_ms() + 1000 * options.undelete)
             note(f"{item.stream} would be deleted; it could be undeleted until {until}")
         else:
-            _confirm(item, yes=yes)
-            item = _deleted(remote, item, policies, rules_revision, undelete)
-    _print([_row(item, execution)], as_json=as_json, one=True)
+            _confirm(item, yes=options.yes)
+            item = _deleted(remote, item, policies, rules_revision, options.undelete)
+    _print([_row(item, execution)], as_json=options.as_json, one=True)
 
 
 def _refuse_longer(undelete: int) -> None:
@@ -171,43 +191,35 @@ def _deleted(
     return item
 
 
-def _delete_gone(
-    remote: Remote,
-    management_uri: str,
-    older_than: int,
-    undelete: int,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+def _delete_gone(remote: Remote, options: DeleteOptions) -> None:
     """Show what is gone, ask, and make tombstones of it; what fails does not stop the others."""
     from coldstream.cli.gone import gone_streams
 
     policies, rules_revision = remote.policies.load()
     items = gone_streams(
         remote,
-        management_uri,
+        options.management_uri,
         policies,
         now_ms=now_ms(),
-        older_seconds=older_than,
-        quiet=as_json,
+        older_seconds=options.older_than,
+        quiet=options.as_json,
     )
     plans, rows = Plans(), []
-    if items and not dry_run:
+    if items and not options.dry_run:
         total = sum(item.total_size for item in items)
-        ask(f"Delete {many(len(items), 'stream')}, {size(total)}?", yes=yes)
+        ask(f"Delete {many(len(items), 'stream')}, {size(total)}?", yes=options.yes)
     for item in items:
-        if not dry_run:
+        if not options.dry_run:
             try:
-                item = _deleted(remote, item, policies, rules_revision, undelete)
+                item = _deleted(remote, item, policies, rules_revision, options.undelete)
             except ConflictError as error:
                 plans.fail(error.located(stream=item.stream))
                 continue
         rows.append(_row(item, None))
-    if dry_run:
+    if options.dry_run:
         note(f"{many(len(items), 'stream')} would be deleted; nothing was changed")
-    if as_json or (rows and not dry_run):
-        _print(rows, as_json=as_json)
+    if options.as_json or (rows and not options.dry_run):
+        _print(rows, as_json=options.as_json)
     plans.finish()
 
 

@@ -25,7 +25,7 @@ from coldstream.cli.output import (
     note,
     print_json,
     print_section,
-    print_table,
+    print_titled,
     size,
     when,
     yes_no,
@@ -193,8 +193,7 @@ def _print(found: _Described) -> None:
 def _table(title: str, rows: list[dict[str, Any]], count: int, columns: tuple[str, ...]) -> None:
     """The newest of `count` rows."""
     hidden = count - len(rows)
-    print_section(f"{title}{f' (the newest {len(rows)})' if hidden else ''}", {})
-    print_table(rows, columns)
+    print_titled(f"{title}{f' (the newest {len(rows)})' if hidden else ''}", rows, columns)
     if hidden:
         note(f"{hidden} older {title.lower()} are not shown; see --fragments")
 

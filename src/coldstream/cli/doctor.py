@@ -86,10 +86,12 @@ def _findings(
     """What all checks find, as they find it; a setting that is wrong fails for itself alone."""
     from coldstream.agent.doctor.findings import of_error, perform, warning
 
+    whole = True
     for part in (_of_machine, _of_broker):
         try:
             checks = part(options, samples)
         except ColdstreamError as exc:
+            whole = False
             yield of_error("settings", exc, _SETTINGS)
         else:
             yield from perform(checks)
@@ -104,9 +106,7 @@ def _findings(
     except ColdstreamError as exc:
         yield of_error("settings", exc, _SETTINGS)
         return
-    services = _of_services(remote, options, function, rights)
-    whole = True
-    for finding in perform(services):
+    for finding in perform(_of_services(remote, options, function, rights)):
         whole = whole and (finding.level != "FAILED" or finding.about not in _NEEDED)
         yield finding
     if probe and whole:

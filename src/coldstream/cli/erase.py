@@ -43,6 +43,7 @@ from coldstream.ports import Workflows
 
 if TYPE_CHECKING:
     from coldstream.osiris.offsets import OffsetSet
+    from coldstream.plans.collect import ObjectKind
     from coldstream.usecases.erase import ErasureReport
     from coldstream.usecases.purge import Concerned
 
@@ -161,10 +162,10 @@ def erase(stream: StreamArgument, *, options: EraseOptions, where: Where) -> Non
     report = perform(context, name, offsets, policies, dry_run=True, **settings)
     others = _others(remote, name, report)
     if not options.as_json:
-        _show(report, others)
+        _show(report, others, options)
     if options.dry_run:
         if options.as_json:
-            print_json(_document(report, others, None))
+            print_json(_document(report, others, None, keep_old=options.keep_old))
         note("nothing was changed; without --dry-run it is asked for")
         _conclude(report)
         return
@@ -173,7 +174,7 @@ def erase(stream: StreamArgument, *, options: EraseOptions, where: Where) -> Non
     report = perform(remote.context(), name, offsets, policies, **settings)
     output = None if machines is None else _purge(machines, name)
     if options.as_json:
-        print_json(_document(report, others, output))
+        print_json(_document(report, others, output, keep_old=options.keep_old))
     _conclude(report, output)
 
 
@@ -236,8 +237,8 @@ def _purge(machines: Workflows, stream: str) -> dict[str, Any]:
     return workflow.follow(machines, "erase", name)
 
 
-def _show(report: ErasureReport, others: list[Concerned]) -> None:
-    rows = _document(report, others, None)
+def _show(report: ErasureReport, others: list[Concerned], options: EraseOptions) -> None:
+    rows = _document(report, others, None, keep_old=options.keep_old)
     print_table(rows["fragments"], _COLUMNS)
     if rows["others"]:
         print_table(rows["others"], _OTHERS)
@@ -269,8 +270,18 @@ def _conclude(report: ErasureReport, output: dict[str, Any] | None = None) -> No
         raise typer.Exit(ExitCode.TRY_AGAIN)
 
 
+def _fate(kind: ObjectKind, keep_old: bool) -> str:
+    if not kind.garbage:
+        return "stays"
+    return "stays for now" if keep_old else "goes"
+
+
 def _document(
-    report: ErasureReport, others: list[Concerned], output: dict[str, Any] | None
+    report: ErasureReport,
+    others: list[Concerned],
+    output: dict[str, Any] | None,
+    *,
+    keep_old: bool,
 ) -> dict[str, Any]:
     erased = report.erased.offsets
     return {
@@ -294,7 +305,7 @@ def _document(
         ],
         "others": [
             {
-                "object": "goes" if each.kind.garbage else "stays",
+                "object": _fate(each.kind, keep_old),
                 "bytes": each.size,
                 "key": each.key,
                 "why": each.kind.meaning,

@@ -39,7 +39,7 @@ _MEANINGS = {
     ExitCode.USAGE: "the command line is wrong",
     ExitCode.DATA: "data is damaged or lost",
     ExitCode.NO_STREAM: "no such stream or object",
-    ExitCode.UNAVAILABLE: "AWS cannot be reached or does not answer properly",
+    ExitCode.UNAVAILABLE: "AWS or a broker cannot be reached or does not answer properly",
     ExitCode.INTERNAL: "a bug in coldstream",
     ExitCode.OUTPUT: "the output cannot be written",
     ExitCode.TRY_AGAIN: "busy or overtaken by another writer: try again",

@@ -140,6 +140,17 @@ class Where:
         return connect(bucket=self.bucket, table=self.table, prefix=self.prefix, sender=sender)
 
 
+def is_typed(context: typer.Context, name: str) -> bool:
+    """Whether an option stands on the command line itself, be it with the value that it has anyhow.
+
+    Args:
+        context: of the command.
+        name: of the parameter.
+    """
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Make a command of typer of a function whose parameters may be such values.
 

@@ -41,7 +41,7 @@ def print_table(rows: Iterable[Row], columns: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     rows = list(rows)
     for name in columns:
         numbers = all(isinstance(row.get(name), int | None) for row in rows)
@@ -60,20 +60,25 @@ def _print_records(rows: Sequence[Row], columns: Sequence[str]) -> None:
     """Rows one below the other, for a terminal that is too narrow: nothing is cut or folded."""
     width = max(map(len, columns))
     for number, row in enumerate(rows, 1):
-        heading = f"{number} of {len(rows)}"
-        sys.stdout.write(f"\033[1m{heading}\033[0m\n" if _colour() else f"{heading}\n")
+        _print_heading(f"{number} of {len(rows)}")
         for name in columns:
             if row.get(name) is not None:
                 sys.stdout.write(f"  {name:<{width}}  {plain(row[name])}\n")
 
 
 def print_section(title: str, values: Mapping[str, Any]) -> None:
-    """A titled list of names and values."""
+    """A titled list of names and values, and an empty line."""
     width = max(map(len, values), default=0)
-    heading = f"\033[1m{title}\033[0m" if _colour() else title
-    sys.stdout.write(f"{heading}\n")
+    _print_heading(title)
     for name, value in values.items():
         sys.stdout.write(f"  {name:<{width}}  {plain(value)}\n")
+    sys.stdout.write("\n")
+
+
+def print_titled(title: str, rows: Iterable[Row], columns: Sequence[str]) -> None:
+    """A table below its title, and an empty line."""
+    _print_heading(title)
+    print_table(rows, columns)
     sys.stdout.write("\n")
 
 
@@ -122,5 +127,6 @@ def yes_no(value: bool | None) -> str | None:
     return None if value is None else "yes" if value else "no"
 
 
-def _colour() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+def _print_heading(text: str) -> None:
+    bold = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    sys.stdout.write(f"\033[1m{text}\033[0m\n" if bold else f"{text}\n")

@@ -47,7 +47,11 @@ def rename(
             stream=directory,
         )
     if item.state.is_tombstone:
-        raise ConflictError(f"the stream is {item.state}", stream=directory)
+        raise ConflictError(
+            f"the stream is {item.state}",
+            stream=directory,
+            remedy="call the deletion off with `coldstream undelete`, where that is still possible",
+        )
     new = new.filled(item.name)
     old = f"{item.name.vhost}/{item.name.queue}" if item.name.queue else ""
     if yes and not dry_run and new != item.name:

@@ -141,6 +141,8 @@ def _repair(
 
 
 def _conclude(report: RepairReport, dry_run: bool) -> None:
+    for first, next_offset in report.outside:
+        note(f"offsets {first} to {next_offset - 1} are not in the manifest of {report.stream}")
     for first, next_offset in report.lost:
         verb = "would be declared lost" if dry_run else "are declared lost"
         note(f"offsets {first} to {next_offset - 1} of {report.stream} {verb}")
@@ -204,6 +206,7 @@ def _document(report: RepairReport) -> dict[str, Any]:
     return {
         "stream": report.stream,
         "looked_at": report.looked_at,
+        "outside": [list(span) for span in report.outside],
         "landed": report.landed,
         "version": report.version,
         "overtaken": report.overtaken,

@@ -13,6 +13,11 @@ from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, Chunk, chunk_at, parse_chunk_header
 from coldstream.plans.cut import SegmentView
 
+_GIVE = (
+    "give --from-dir the broker's directory `stream`, or the stream's own in it; the user needs the"
+    " right to read it"
+)
+
 
 class LogReplica:
     """The files of one stream on a node, or a copy of them.
@@ -33,9 +38,13 @@ class LogReplica:
         try:
             self._segments = self._log.segments()
         except OSError as exc:
-            raise NotFoundError(f"no such directory: {exc.strerror}", key=str(own)) from exc
+            raise NotFoundError(
+                f"no such directory: {exc.strerror}", key=str(own), remedy=_GIVE
+            ) from exc
         if not self._segments:
-            raise NotFoundError("no segment with its index is here", stream=stream, key=str(own))
+            raise NotFoundError(
+                "no segment with its index is here", stream=stream, key=str(own), remedy=_GIVE
+            )
 
     @property
     def name(self) -> str:

@@ -51,8 +51,7 @@ class ConfigurationError(InvalidInputError):
     why = "configuration"
 
     def __init__(self, message: str, *, remedy: str) -> None:
-        super().__init__(message)
-        self.remedy = remedy
+        super().__init__(message, remedy=remedy)
 
 
 def explain(error: ColdstreamError, what: str) -> str:
@@ -63,8 +62,7 @@ def explain(error: ColdstreamError, what: str) -> str:
         what: the command that failed, e.g. "read".
     """
     reason = " ".join(str(error).split())
-    usual = getattr(error, "usual_remedy", None) or _TRY[error.kind]
-    remedy = getattr(error, "remedy", None) or usual
+    remedy = error.remedy or getattr(error, "usual_remedy", None) or _TRY[error.kind]
     why = getattr(error, "why", error.kind)
     command = f"coldstream {what}".strip()
     return f"{command} failed: {reason}\n  why: {why}\n  try: {remedy}"

@@ -13,7 +13,7 @@ import typer
 from coldstream.cli.deleted import readable, refuse_if_gone
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.options import JsonOption, Where, with_options
-from coldstream.cli.output import note, print_json, print_section, print_table
+from coldstream.cli.output import note, print_json, print_section, print_titled
 from coldstream.cli.resolve import StreamArgument
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ def _tell(report: VerifyReport) -> None:
         "CHECKS",
         {each["invariant"]: f"{_result(each)}  {each['rule']}" for each in document["checks"]},
     )
-    print_section("RANGES", {})
-    print_table(document["ranges"], _COLUMNS)
+    print_titled("RANGES", document["ranges"], _COLUMNS)
     for each in report.violations[:_WORST_SHOWN]:
         place = "" if each.first_offset is None else f" at offset {each.first_offset}"
         note(f"{each.invariant}{place}: {each.message}{f' ({each.key})' if each.key else ''}")

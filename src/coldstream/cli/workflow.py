@@ -19,7 +19,7 @@ from coldstream.cli.exit_codes import BY_KIND, ExitCode
 from coldstream.cli.options import JsonOption
 from coldstream.cli.output import many, note, plain, print_json, print_section, print_table, yes_no
 from coldstream.cli.report import ConfigurationError
-from coldstream.deployment import ENV_WORKFLOWS, OUTPUT_WORKFLOWS, execution_name
+from coldstream.deployment import ENV_WORKFLOWS, OUTPUT_WORKFLOWS, check_reason, execution_name
 from coldstream.errors import ColdstreamError, ConflictError, NotFoundError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.ports import Execution, ExecutionStatus, Workflows
@@ -61,6 +61,10 @@ class WorkflowOptions:
     ] = False
     as_json: JsonOption = False
     workflows: WorkflowsOption = ""
+
+    def __post_init__(self) -> None:
+        if self.reason:  # also of a dry run, which is what people try a command line with
+            check_reason(self.reason)
 
     def connect(self) -> Workflows:
         """The state machines of the stack; nothing is sent yet.
@@ -157,7 +161,6 @@ def run_workflow(
         options: of the command.
 
     Raises:
-        InvalidInputError: a reason that cannot be in a name.
         StartedBeforeError: an execution of this name exists.
         WorkflowFailedError: it failed, timed out or was aborted.
         As the `Workflows` port.

@@ -249,7 +249,11 @@ def _alone(place: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise ConflictError("another process exports into it", key=str(place)) from None
+        raise ConflictError(
+            "another process exports into it",
+            key=str(place),
+            remedy="wait until it has ended, or give another directory with --to",
+        ) from None
     finally:
         os.close(descriptor)
 

@@ -53,6 +53,9 @@ class Publishing(Protocol):
         ...
 
 
+_SKIP = "look at what is missing; --skip-gaps goes on behind it"
+
+
 class OtherHistoryError(ConflictError):
     """The publisher's name stands for something else in the target."""
 
@@ -193,6 +196,7 @@ class Replay:
                     f" at {begin}: {begin - sequence} offsets would never be there",
                     stream=self.reader.stream,
                     offset=sequence,
+                    remedy=_SKIP,
                 )
             self.on_gap(Gap(sequence, begin, GapReason.RETENTION))
         return begin
@@ -231,7 +235,9 @@ class Replay:
 
     def _gap(self, gap: Gap) -> None:
         if not self.skip_gaps:
-            raise LostRangeError(str(gap), stream=self.reader.stream, offset=gap.first_offset)
+            raise LostRangeError(
+                str(gap), stream=self.reader.stream, offset=gap.first_offset, remedy=_SKIP
+            )
         self.on_gap(gap)
 
     def _most(self) -> int:

@@ -69,7 +69,9 @@ class Workplace:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise ConflictError(
-                    "another process restores this stream here", key=str(self._work)
+                    "another process restores this stream here",
+                    key=str(self._work),
+                    remedy="wait until it has ended, or give another directory with --to",
                 ) from None
             if self.final.exists() and self.files.exists():
                 raise ForeignFilesError(

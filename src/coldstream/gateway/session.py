@@ -36,8 +36,6 @@ from coldstream.gateway.users import Rights
 HEARTBEAT_SECONDS = 60
 #: Frames of a client that has not logged in are small.
 MAX_FRAME_BEFORE_LOGIN = 2**14
-#: Numbers that a subscription can have.
-MAX_SUBSCRIPTIONS = 256
 
 
 class Phase(IntEnum):

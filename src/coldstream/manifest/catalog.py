@@ -155,11 +155,15 @@ class Commit:
 
 def moved(item: CatalogItem, commit: Commit) -> CatalogItem:
     """The item as it is once `commit` has landed on it."""
-    root = commit.root
+    return with_root(item, commit.root, commit.root_key, commit.uid)
+
+
+def with_root(item: CatalogItem, root: Root, root_key: str, uid: int) -> CatalogItem:
+    """The item with another root, and all that it repeats of it."""
     return replace(
         item,
-        uid=commit.uid,
-        root_key=commit.root_key,
+        uid=uid,
+        root_key=root_key,
         epoch=root.epoch,
         version=root.version,
         first_offset=root.first_offset,
@@ -169,7 +173,7 @@ def moved(item: CatalogItem, commit: Commit) -> CatalogItem:
         total_size=root.total_size,
         fragments=root.fragments,
         ledger=root.ledger,
-        outline=Outline.of(commit.uid, root),
+        outline=Outline.of(uid, root),
     )
 
 
@@ -206,6 +210,21 @@ class StateChange:
     uid: int
     undelete_until: int = 0
     rules_revision: int | None = None
+
+    @classmethod
+    def of(
+        cls, item: CatalogItem, state: StreamState, uid: int, undelete_until: int = 0
+    ) -> StateChange:
+        """The change of an item, as it was read, to another state."""
+        return cls(
+            stream=item.stream,
+            table_id=item.table_id,
+            read_revision=item.revision,
+            read_state=item.state,
+            state=state,
+            uid=uid,
+            undelete_until=undelete_until,
+        )
 
 
 def changed(item: CatalogItem, change: StateChange) -> CatalogItem:

@@ -114,41 +114,22 @@ def parse_chunk_header(buf: Buffer, position: int = 0) -> ChunkHeader:
     """
     if position < 0 or len(buf) - position < CHUNK_HEADER_SIZE:
         raise CorruptDataError("too few bytes for a chunk header")
-    (
-        magic_version,
-        chunk_type,
-        entries,
-        records,
-        timestamp,
-        epoch,
-        chunk_id,
-        crc,
-        data_size,
-        trailer_size,
-        bloom_size,
-    ) = CHUNK_HEADER.unpack_from(buf, position)
+    magic_version, *values = CHUNK_HEADER.unpack_from(buf, position)
     if magic_version != CHUNK_MAGIC_VERSION:
         raise CorruptDataError(
             f"a chunk begins with byte {CHUNK_MAGIC_VERSION:#x}, not with {magic_version:#x}"
         )
-    if chunk_type > ChunkType.TRACKING_SNAPSHOT:
-        raise CorruptDataError(f"chunk type {chunk_type} is not known", offset=chunk_id)
-    if not 1 <= entries <= records or chunk_id + records > MAX_OFFSET:
+    header = ChunkHeader(*values)
+    if header.chunk_type > ChunkType.TRACKING_SNAPSHOT:
         raise CorruptDataError(
-            f"a chunk with {entries} entries and {records} records", offset=chunk_id
+            f"chunk type {header.chunk_type} is not known", offset=header.chunk_id
         )
-    return ChunkHeader(
-        chunk_type,
-        entries,
-        records,
-        timestamp,
-        epoch,
-        chunk_id,
-        crc,
-        data_size,
-        trailer_size,
-        bloom_size,
-    )
+    if not 1 <= header.entries <= header.records or header.next_offset > MAX_OFFSET:
+        raise CorruptDataError(
+            f"a chunk with {header.entries} entries and {header.records} records",
+            offset=header.chunk_id,
+        )
+    return header
 
 
 @dataclass(frozen=True, slots=True)

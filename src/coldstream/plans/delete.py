@@ -26,7 +26,7 @@ def tombstone(item: CatalogItem, *, until_ms: int, uid: int) -> StateChange:
     """
     if item.state is not StreamState.LIVE:
         raise ConflictError(f"the stream is {item.state}, not live", stream=item.stream)
-    return _change(item, StreamState.DELETING, uid, until_ms)
+    return StateChange.of(item, StreamState.DELETING, uid, until_ms)
 
 
 def undeletion(item: CatalogItem, *, uid: int) -> StateChange:
@@ -42,7 +42,7 @@ def undeletion(item: CatalogItem, *, uid: int) -> StateChange:
         )
     if item.state is not StreamState.DELETING:
         raise ConflictError(f"the stream is {item.state}, not being deleted", stream=item.stream)
-    return _change(item, StreamState.LIVE, uid, 0)
+    return StateChange.of(item, StreamState.LIVE, uid)
 
 
 def expiry(item: CatalogItem, *, uid: int) -> StateChange:
@@ -53,7 +53,7 @@ def expiry(item: CatalogItem, *, uid: int) -> StateChange:
     """
     if item.state is not StreamState.DELETING:
         raise ConflictError(f"the stream is {item.state}, not being deleted", stream=item.stream)
-    return _change(item, StreamState.DELETED, uid, item.undelete_until)
+    return StateChange.of(item, StreamState.DELETED, uid, item.undelete_until)
 
 
 def reason(item: CatalogItem) -> str:
@@ -87,15 +87,3 @@ def is_overdue(item: CatalogItem, *, now_ms: int, grace_ms: int) -> bool:
 def reason_again(item: CatalogItem, *, now_ms: int) -> str:
     """As `reason`, for a machine that takes an overdue tombstone up again: one an hour."""
     return f"{reason(item)}-{now_ms // OVERDUE_MS}"
-
-
-def _change(item: CatalogItem, state: StreamState, uid: int, until_ms: int) -> StateChange:
-    return StateChange(
-        stream=item.stream,
-        table_id=item.table_id,
-        read_revision=item.revision,
-        read_state=item.state,
-        state=state,
-        uid=uid,
-        undelete_until=until_ms,
-    )

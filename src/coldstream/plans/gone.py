@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
+from coldstream.names import made_ns
 from coldstream.plans.probe import is_probe
 
 _NS_PER_MS = 1_000_000
@@ -59,10 +60,9 @@ def judge(
     for item in items:
         if item.state is not StreamState.LIVE or is_probe(item.stream):
             continue
-        made, _, made_ns = item.stream.rpartition("_")
-        made_ms = int(made_ns) // _NS_PER_MS if made_ns.isascii() and made_ns.isdigit() else None
-        newest_ms = max(made_ms or 0, item.last_timestamp)
-        if made_ms is None or not made:
+        made, at_ns = item.stream.rpartition("_")[0], made_ns(item.stream)
+        newest_ms = max(at_ns // _NS_PER_MS, item.last_timestamp)
+        if not made or not at_ns:
             fate = Fate.ODD
         elif made in patterns or any(each.fullmatch(made) for each in wide):
             fate = Fate.QUEUE

@@ -18,8 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from coldstream.manifest.catalog import CatalogItem, StreamState
-from coldstream.manifest.outline import Outline
+from coldstream.manifest.catalog import CatalogItem, StreamState, with_root
 from coldstream.manifest.root import Root
 from coldstream.names import RootKey
 
@@ -152,26 +151,15 @@ def adoption(
         first, other = (item.name, name) if item.table_id == table_id else (name, item.name)
         name = first.filled(other)
     root = replace(root, version=next_version(item, versions), name=name)
-    return root, CatalogItem(
+    adopted = CatalogItem(
         stream=stream,
         table_id=table_id,
-        uid=uid,
-        root_key=root_key,
-        epoch=root.epoch,
-        version=root.version,
-        first_offset=root.first_offset,
-        next_offset=root.next_offset,
-        first_timestamp=root.first_timestamp,
-        last_timestamp=root.last_timestamp,
-        total_size=root.total_size,
-        fragments=root.fragments,
-        ledger=root.ledger,
-        outline=Outline.of(uid, root),
         name=name,
         state=StreamState.LIVE,
         revision=(item.revision if item else 0) + 1,
         state_token=uid or 1,
     )
+    return root, with_root(adopted, root, root_key, uid)
 
 
 def next_version(item: CatalogItem | None, versions: Iterable[int]) -> int:

@@ -9,14 +9,13 @@ dissolved into them, and `rebalance` sees to it that the root does not grow too 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from coldstream.errors import InternalError
-from coldstream.manifest.entries import Entries, Entry, EntryKind
-from coldstream.manifest.node import Node
+from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
-from coldstream.manifest.tree import Fetch, head_of
-from coldstream.plans.rebalance import Rebalance, rebalance
+from coldstream.manifest.tree import Fetch
+from coldstream.plans.rebalance import Rebalance
+from coldstream.plans.regroup import Regrouping
 
 
 def splice(
@@ -44,27 +43,11 @@ def splice(
         return Rebalance(root, ())
     if replacements[0].first_offset < root.first_offset:
         raise InternalError("a replacement of dead data", offset=replacements[0].first_offset)
-    edit = _Splice(branching, fetch, uids, root.first_offset)
-    entries = Entries.of(edit.rewritten(list(root.entries), list(replacements)))
-    balanced = rebalance(replace(root, entries=entries, head=None), branching, uids)
-    made = {node.uid: node for node in (*edit.nodes, *balanced.nodes)}
-    entries = balanced.root.entries
-    head = head_of(entries, root.first_offset, lambda e: made[e.uid] if e.uid in made else fetch(e))
-    # What was grouped and then grouped again on the way is not in the tree: never PUT it.
-    parents = (entries, *(node.entries for node in made.values()))
-    named = {each.uid for parent in parents for each in parent if each.kind.level}
-    nodes = tuple(node for uid, node in made.items() if uid in named)
-    return Rebalance(replace(balanced.root, head=head), nodes)
+    edit = _Splice(root, branching, fetch, uids)
+    return edit.done(edit.rewritten(list(root.entries), list(replacements)))
 
 
-class _Splice:
-    def __init__(self, branching: int, fetch: Fetch, uids: Iterator[int], first: int) -> None:
-        self._branching = branching
-        self._fetch = fetch
-        self._uids = uids
-        self._first = first
-        self.nodes: list[Node] = []
-
+class _Splice(Regrouping):
     def rewritten(self, entries: list[Entry], replacements: list[Entry]) -> list[Entry]:
         """`entries` of one node after the replacements that lie in them."""
         done: list[Entry] = []
@@ -101,23 +84,10 @@ class _Splice:
                 lowered += self._children(entry) if entry.kind.level == high else [entry]
             return self.rewritten(lowered, replacements)
         children = [child for entry in block for child in self._children(entry)]
-        return self._wrapped(self.rewritten(children, replacements), EntryKind(high))
+        return self.groups_over(self.rewritten(children, replacements), EntryKind(high))
 
     def _children(self, entry: Entry) -> list[Entry]:
-        """Children of a group, without those that retention has taken as a whole."""
-        children = self._fetch(entry).entries
-        return [child for child in children if child.next_offset > self._first]
-
-    def _wrapped(self, children: list[Entry], kind: EntryKind) -> list[Entry]:
-        """Groups of about equal length over `children`."""
-        count = -(-len(children) // self._branching)
-        groups: list[Entry] = []
-        for number in range(count):
-            begin, end = len(children) * number // count, len(children) * (number + 1) // count
-            node = Node(kind, next(self._uids), Entries.of(children[begin:end]))
-            self.nodes.append(node)
-            groups.append(node.entry())
-        return groups
+        return self.alive(self._fetch(entry).entries)
 
 
 def _replaced(block: list[Entry], replacements: list[Entry]) -> list[Entry]:

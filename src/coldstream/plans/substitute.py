@@ -7,14 +7,13 @@ entry that lies about its size can be told from one that does not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from coldstream.errors import InternalError
 from coldstream.manifest.entries import Entries, Entry
-from coldstream.manifest.node import Node
 from coldstream.manifest.root import Root
-from coldstream.manifest.tree import Fetch, head_of
-from coldstream.plans.rebalance import Rebalance, rebalance
+from coldstream.manifest.tree import Fetch
+from coldstream.plans.rebalance import Rebalance
+from coldstream.plans.regroup import Regrouping
 
 
 def substitute(
@@ -45,38 +44,26 @@ def substitute(
         starts = [*(each.first_offset for each in new), old.next_offset]
         if ends != starts:
             raise InternalError("a replacement does not fit", offset=old.first_offset)
-    edit = _Substitution(changes, branching, fetch, uids, root.first_offset)
+    edit = _Substitution(changes, root, branching, fetch, uids)
     entries = edit.rewritten(root.entries)
     if edit.left:
         first = min(each.first_offset for each in edit.left)
         raise InternalError("what should be replaced is not in the manifest", offset=first)
-    balanced = rebalance(replace(root, entries=Entries.of(entries), head=None), branching, uids)
-    made = {node.uid: node for node in (*edit.nodes, *balanced.nodes)}
-    top = balanced.root.entries
-    head = head_of(top, root.first_offset, lambda e: made[e.uid] if e.uid in made else fetch(e))
-    # What was grouped and then grouped again on the way is not in the tree: never PUT it.
-    parents = (top, *(node.entries for node in made.values()))
-    named = {each.uid for parent in parents for each in parent if each.kind.level}
-    nodes = tuple(node for uid, node in made.items() if uid in named)
-    return Rebalance(replace(balanced.root, head=head), nodes)
+    return edit.done(entries)
 
 
-class _Substitution:
+class _Substitution(Regrouping):
     def __init__(
         self,
         changes: Mapping[Entry, Sequence[Entry]],
+        root: Root,
         branching: int,
         fetch: Fetch,
         uids: Iterator[int],
-        first_offset: int,
     ) -> None:
+        super().__init__(root, branching, fetch, uids)
         self._changes = changes
-        self._branching = branching
-        self._fetch = fetch
-        self._uids = uids
-        self._first = first_offset
         self.left = set(changes)
-        self.nodes: list[Node] = []
 
     def rewritten(self, entries: Entries) -> list[Entry]:
         """The entries of one node after the changes below them."""
@@ -97,18 +84,6 @@ class _Substitution:
         )
 
     def _group(self, entry: Entry) -> list[Entry]:
-        """A group made anew, as several of about equal length where it has grown too long."""
-        # What retention has taken as a whole is not taken over.
-        children = [
-            each
-            for each in self.rewritten(self._fetch(entry).entries)
-            if each.next_offset > self._first
-        ]
-        count = -(-len(children) // self._branching)
-        groups: list[Entry] = []
-        for number in range(count):
-            begin, end = len(children) * number // count, len(children) * (number + 1) // count
-            node = Node(entry.kind, next(self._uids), Entries.of(children[begin:end]))
-            self.nodes.append(node)
-            groups.append(node.entry())
-        return groups
+        """A group made anew, as several where it has grown too long."""
+        children = self.alive(self.rewritten(self._fetch(entry).entries))
+        return self.groups_over(children, entry.kind)

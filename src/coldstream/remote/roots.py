@@ -214,13 +214,29 @@ def load_item(tier: Tier, stream: str) -> CatalogItem:
         NotFoundError: no item; objects without an item are refused, never adopted silently.
         ConflictError: the stream is being deleted or rebuilt, or the item is of a restored table.
     """
-    item = read_item(tier.catalog, stream)
+    item = own_item(tier.catalog, stream)
     if item.state is not StreamState.LIVE:
-        raise ConflictError(f"the stream is {item.state}", stream=stream)
-    if item.table_id != tier.catalog.table_id():
+        raise ConflictError(
+            f"the stream is {item.state}",
+            stream=stream,
+            remedy="see what becomes of it with `coldstream streams`",
+        )
+    return item
+
+
+def own_item(catalog: Catalog, stream: str) -> CatalogItem:
+    """The stream's item in whatever state, checked to belong to this table.
+
+    Raises:
+        NotFoundError: there is none.
+        ConflictError: it is of a restored table.
+    """
+    item = read_item(catalog, stream)
+    if item.table_id != catalog.table_id():
         raise ConflictError(
             "the item was written to another table (a restore?); it must be reconciled first",
             stream=stream,
+            remedy="`coldstream reconcile STREAM` adopts the newest root, then run this again",
         )
     return item
 

@@ -9,7 +9,6 @@ from enum import StrEnum
 from coldstream.errors import (
     ColdstreamError,
     ConflictError,
-    NotFoundError,
     PermissionDeniedError,
     UnavailableError,
     UnknownOutcomeError,
@@ -20,6 +19,7 @@ from coldstream.plans.delete import expiry, tombstone, undeletion
 from coldstream.plans.policy import PolicySet, effective
 from coldstream.ports import Deleter, Landed, NotLanded
 from coldstream.remote.context import Context
+from coldstream.remote.roots import own_item
 
 
 class SweepState(StrEnum):
@@ -78,7 +78,7 @@ def delete_stream(
         ConflictError: a legal hold, a restored table, or another writer changed the state.
         UnknownOutcomeError: nobody can say whether it landed; try again.
     """
-    item = _own(context, stream)
+    item = own_item(context.catalog, stream)
     if item.state.is_tombstone:
         return item
     check_hold(item, policies)
@@ -94,7 +94,7 @@ def undelete_stream(context: Context, stream: str) -> CatalogItem:
         ConflictError: it is not being deleted, or its objects are already going.
         UnknownOutcomeError: nobody can say whether it landed; try again.
     """
-    item = _own(context, stream)
+    item = own_item(context.catalog, stream)
     return _perform(context, undeletion(item, uid=_token(context)))
 
 
@@ -132,7 +132,7 @@ def sweep(
         ConflictError: a restored table, a legal hold, or another change of the state.
         UnavailableError: the undelete time is not over, or S3 deletes nothing.
     """
-    item = _own(context, stream)
+    item = own_item(context.catalog, stream)
     if item.state is StreamState.DELETING and item.revision == revision:
         if now_ms < item.undelete_until:
             raise UnavailableError("the undelete time is not over", stream=stream)
@@ -215,19 +215,6 @@ def sweep_prefix(
         if not time_left():
             swept.left = swept.left or after
             return swept
-
-
-def _own(context: Context, stream: str) -> CatalogItem:
-    """The item, whatever its state, of this very table."""
-    item = context.catalog.get(stream)
-    if item is None:
-        raise NotFoundError("the catalog does not know this stream", stream=stream)
-    if item.table_id != context.catalog.table_id():
-        raise ConflictError(
-            "the item was written to another table (a restore?); it must be reconciled first",
-            stream=stream,
-        )
-    return item
 
 
 def check_hold(item: CatalogItem, policies: PolicySet) -> None:

@@ -198,11 +198,11 @@ def lost_data(context: Context, stream: str, timeline: Timeline) -> LostData:
         else:
             strays.append(row.key)
     if root is not None:
-        root = _continued(context, stream, root, waiting, strays)
+        root = _continued(context, root, waiting, strays)
     while root is None and (begins := [at for at, rows in waiting.items() if _has_data(rows)]):
         begin = min(begins)
         empty = Root(first_offset=begin, next_offset=begin)
-        begun = _continued(context, stream, empty, waiting, strays)
+        begun = _continued(context, empty, waiting, strays)
         root = begun if begun.next_offset > begin else None
     strays += [each[1] for rows in waiting.values() for each in rows]
     return LostData(timeline, root, tuple(sorted(strays)))
@@ -217,7 +217,7 @@ def _has_data(rows: Sequence[_Listed]) -> bool:
 
 
 def _continued(
-    context: Context, stream: str, root: Root, waiting: dict[int, list[_Listed]], strays: list[str]
+    context: Context, root: Root, waiting: dict[int, list[_Listed]], strays: list[str]
 ) -> Root:
     """The root with all that is `waiting` at its end; what cannot be used goes to `strays`."""
     behind_data, holes = root, list[str]()  # where the last fragment ends; holes behind it

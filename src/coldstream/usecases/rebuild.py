@@ -79,6 +79,8 @@ class RebuildReport:
         return tuple(self.rebuilt.told.shortfalls)
 
 
+_NO_WAY = "a new stream of that name has a directory of its own: list it with `coldstream streams`"
+_CALL_OFF = "call the deletion off with `coldstream undelete`, then run this again"
 #: No manifest without data is installed over objects, whoever accepts it.
 _NOTHING_LEFT = (
     "nothing in the bucket can be read: look at its objects; if they are of no use, move them away,"
@@ -91,11 +93,9 @@ class LackingError(CoversLessError):
 
     Attributes:
         report: what came out.
-        remedy: what to do where accepting less does not help.
     """
 
     report: RebuildReport
-    remedy: str = ""
 
 
 def rebuild(
@@ -175,7 +175,9 @@ def _begun(
         )
     item = context.catalog.get(stream)
     if item is not None and item.state is StreamState.DELETED:
-        raise ConflictError("the stream is deleted, and nothing leaves that state", stream=stream)
+        raise ConflictError(
+            "the stream is deleted, and nothing leaves that state", stream=stream, remedy=_NO_WAY
+        )
     under = stream_prefix(context.prefix, stream)
     if not context.store.list(under, limit=1):
         _check_known(context, stream, item, under, accept_less=accept_less)
@@ -316,10 +318,9 @@ def _check_coverage(report: RebuildReport, *, known: bool, accept_less: bool) ->
         " it is",
         stream=report.stream,
         offset=lacking[0].first if lacking else rebuilt.root.first_offset,
+        remedy=_NOTHING_LEFT if empty else None,
     )
     error.report = report
-    if empty:
-        error.remedy = _NOTHING_LEFT
     raise error
 
 
@@ -353,16 +354,12 @@ def _stop_others(context: Context, stream: str, item: CatalogItem | None) -> Cat
     if item.state is StreamState.REBUILDING:
         return item
     if item.state is not StreamState.LIVE:
-        raise ConflictError(f"the stream is {item.state}", stream=stream)
-    outcome = context.catalog.change_state(
-        StateChange(
-            stream=stream,
-            table_id=item.table_id,
-            read_revision=item.revision,
-            read_state=item.state,
-            state=StreamState.REBUILDING,
-            uid=context.new_uid() or 1,
+        deleting = item.state is StreamState.DELETING
+        raise ConflictError(
+            f"the stream is {item.state}", stream=stream, remedy=_CALL_OFF if deleting else _NO_WAY
         )
+    outcome = context.catalog.change_state(
+        StateChange.of(item, StreamState.REBUILDING, context.new_uid() or 1)
     )
     if not isinstance(outcome, Landed):
         raise ConflictError("another writer changed the stream's state", stream=stream)
@@ -372,16 +369,7 @@ def _stop_others(context: Context, stream: str, item: CatalogItem | None) -> Cat
 def _give_back(context: Context, stream: str, item: CatalogItem | None) -> None:
     """Let commits go on: the manifest is what it was before."""
     if item is not None and item.state is StreamState.REBUILDING:
-        context.catalog.change_state(
-            StateChange(
-                stream=stream,
-                table_id=item.table_id,
-                read_revision=item.revision,
-                read_state=item.state,
-                state=StreamState.LIVE,
-                uid=context.new_uid() or 1,
-            )
-        )
+        context.catalog.change_state(StateChange.of(item, StreamState.LIVE, context.new_uid() or 1))
 
 
 def _with_last_chunk(rebuilt: Root, root: Root) -> Root:

@@ -7,15 +7,16 @@ nobody refers to; the next one finds the same damage and begins anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
+from coldstream.errors import ConflictError, NotFoundError
 from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
-from coldstream.manifest.root import LastChunk
+from coldstream.manifest.root import LastChunk, Root
 from coldstream.manifest.tree import Fetch, leaves
 from coldstream.names import DataKey
+from coldstream.osiris.offsets import OffsetSet
 from coldstream.plans.assemble import Assembled, assemble, fragment_of
 from coldstream.plans.rebalance import Rebalance
 from coldstream.plans.repair import Known, known_of
@@ -81,9 +82,11 @@ def repair(
         NotFoundError: the catalog does not know the stream, or a group is gone: rebuild it first.
         ConflictError: the stream takes no commits, or other writers won again and again.
         CorruptDataError: the manifest itself is damaged: rebuild it first.
+        InvalidInputError: a range is none.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    step = _RepairStep(context, stream, replicas, lost, ranges, tell)
+    wanted = None if ranges is None else OffsetSet.of(ranges)
+    step = _RepairStep(context, stream, replicas, lost, wanted, tell)
     waiting: list[_RepairPlan] = []
     for plan in step.look():
         if plan.repair.action is Action.LEAVE or dry_run:
@@ -106,10 +109,10 @@ class _RepairStep:
         stream: str,
         replicas: Sequence[Replica],
         lost: bool,
-        ranges: Sequence[tuple[int, int]] | None,
+        wanted: OffsetSet | None,
         tell: Callable[[str], None],
     ) -> None:
-        self._ranges = ranges
+        self._wanted = wanted
         self._context = context
         self._stream = stream
         self._replicas = replicas
@@ -122,8 +125,12 @@ class _RepairStep:
         """Plans for everything in the ranges that is not as it should be."""
         loaded = load(self._context, self._stream)
         self.report.version = loaded.item.version
+        root = loaded.root
+        held = OffsetSet.of([(root.first_offset, root.next_offset)] if len(root.entries) else ())
+        wanted = held if self._wanted is None else self._wanted
+        self.report.outside = wanted.without(held).ranges
         finder = Finder(self._context, loaded, self._replicas, self._tell)
-        for leaf in _leaves_in(loaded, self._fetch, self._ranges):
+        for leaf in _leaves_in(root, self._fetch, wanted):
             self.report.looked_at += 1
             plan = self._plan(loaded, finder, leaf)
             if plan is not None:
@@ -223,16 +230,7 @@ class _RepairStep:
 
     def _asked_for(self, missing: Sequence[tuple[int, int]]) -> bool:
         """Whether all that is missing lies in the ranges: more is never given up."""
-        if self._ranges is None:
-            return True
-        for first, next_offset in missing:
-            at = first
-            for low, high in sorted(self._ranges):
-                if low <= at < high:
-                    at = high
-            if at < next_offset:
-                return False
-        return True
+        return self._wanted is None or not OffsetSet.of(missing).without(self._wanted)
 
     def _plan_hole(
         self, finder: Finder, leaf: Entry, key: DataKey, path: str
@@ -329,17 +327,10 @@ def _epoch_of(entry: Entry, ledger: Ledger) -> int | None:
     return next(accepted, None)
 
 
-def _leaves_in(
-    loaded: Snapshot, fetch: Fetch, ranges: Sequence[tuple[int, int]] | None
-) -> Iterable[Entry]:
+def _leaves_in(root: Root, fetch: Fetch, wanted: OffsetSet) -> Iterator[Entry]:
     """Live fragments and holes that hold some of the offsets, each once, in order."""
-    root = loaded.root
-    everything = [(root.first_offset, root.next_offset)] if len(root.entries) else []
-    wanted = sorted(ranges) if ranges is not None else everything
     at = root.first_offset
-    for first, next_offset in wanted:
-        if not first < next_offset:
-            raise InvalidInputError(f"[{first}, {next_offset}) is no range of offsets")
+    for first, next_offset in wanted.ranges:
         for leaf in leaves(root, fetch, start=max(first, at)):
             if leaf.first_offset >= next_offset:
                 break

@@ -50,6 +50,7 @@ class RepairReport:
     Attributes:
         stream: directory name.
         looked_at: fragments and holes.
+        outside: offsets [first, next) that were asked for and are not in the manifest.
         repairs: of those that were not as they should be.
         landed: whether a commit has changed the manifest.
         overtaken: fragments that another writer has replaced meanwhile.
@@ -58,6 +59,7 @@ class RepairReport:
 
     stream: str
     looked_at: int = 0
+    outside: tuple[tuple[int, int], ...] = ()
     repairs: list[Repair] = field(default_factory=list)
     landed: bool = False
     overtaken: int = 0

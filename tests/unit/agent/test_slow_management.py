@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -64,10 +64,13 @@ def running(agent: Agent) -> Iterator[list[Progress]]:
         told[:] = rows
 
     def work() -> None:
-        with suppress(Exception):
+        try:
             agent.run()
+        except Exception as error:
+            died.append(error)
         ended.set()
 
+    died: list[Exception] = []
     agent.report, ended = report, threading.Event()
     threading.Thread(target=work, daemon=True).start()
     try:
@@ -75,6 +78,7 @@ def running(agent: Agent) -> Iterator[list[Progress]]:
     finally:
         agent.stop()
         assert ended.wait(60), "it does not end"
+        assert not died
 
 
 def gate_at(server: Trickle, data_dir: Path, seconds: float) -> Gate:

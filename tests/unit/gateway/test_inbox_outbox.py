@@ -128,6 +128,7 @@ def test_what_nobody_takes_is_dropped_at_the_end(monkeypatch: pytest.MonkeyPatch
         outbox = outbox_of(writer)
         outbox.write([bytes(8 * HIGH_WATER)])
         await outbox.close()
+        assert (outbox.size, writer.is_closing()) == (0, True)
         there.close()
 
     asyncio.run(run())

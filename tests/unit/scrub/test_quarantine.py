@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
-from coldstream.jobs.scrub.run import perform_here, run
+from coldstream.jobs.scrub.run import run
 from coldstream.jobs.scrub.state import ScrubState
 from coldstream.jobs.scrub.work import ScrubTask, scrub
 from coldstream.soundness.findings import Finding, FindingKind
@@ -48,7 +49,7 @@ def findings(remote: Remote, perform: Any = None, **changes: Any) -> list[Findin
     items = [remote.items.items[STREAM]]
     return run(
         remote.memory, remote.items, PREFIX, items, ScrubState(), settings,
-        perform or perform_here(task),
+        perform or partial(map, task),
     ).findings  # fmt: skip
 
 

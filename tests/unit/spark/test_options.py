@@ -77,6 +77,8 @@ def test_every_option_has_its_meaning() -> None:
         ({"asOfVersion": "-1"}, "option asOfVersion: expected the number of a version"),
         ({"asOfVersion": "1", "stream": "a,b"}, "every stream has versions of its own"),
         ({"startingOffset": "2026-13-01"}, "option startingOffset"),
+        ({"startingOffset": "1h"}, "option startingOffset"),  # relative times: the command line's
+        ({"endingOffset": "-10"}, "option endingOffset"),
         (
             {"startingOffset": str(2**63)},
             "option startingOffset: offsets of a table .* 2\\*\\*63 - 1",

@@ -94,7 +94,7 @@ def judge(life: Life, rows: Rows, gaps: list[Gap], end: int) -> Verdict:
     verdict = Verdict(life, tiered=len(rows))
     verdict.holes = sum(gap.next_offset - gap.first_offset for gap in gaps)
     _as_delivered(verdict, rows, gaps, end)
-    _as_confirmed(verdict, rows, gaps, end)
+    _as_confirmed(verdict, rows, gaps)
     return verdict
 
 
@@ -120,7 +120,7 @@ def _as_delivered(verdict: Verdict, rows: Rows, gaps: list[Gap], end: int) -> No
         _tell(defects, behind, "were delivered by a broker and never reached the tier")
 
 
-def _as_confirmed(verdict: Verdict, rows: Rows, gaps: list[Gap], end: int) -> None:
+def _as_confirmed(verdict: Verdict, rows: Rows, gaps: list[Gap]) -> None:
     """Every confirmed message once, with its bytes, in the order in which the broker has them."""
     life, defects = verdict.life, verdict.defects
     numbers = Counter(number for number, _ in rows.values())

@@ -11,8 +11,6 @@ from types import MappingProxyType
 from typing import Any
 
 from coldstream.agent.follower import StreamFollower
-from coldstream.errors import NotFoundError
-from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entries, Entry
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node
@@ -23,6 +21,7 @@ from coldstream.plans.policy import PolicySet
 from coldstream.plans.rebuild import KnownManifest, Rebuild, Row, ledger_of_keys
 from coldstream.plans.retention import Retention, plan_retention
 from coldstream.remote.context import Context
+from coldstream.remote.roots import read_item
 from coldstream.usecases import classify, delete_stream, rebuild, repair
 from coldstream.usecases import retention as retaining
 from coldstream_devkit.simulation.drafts import Draft
@@ -38,13 +37,6 @@ def _current_is_like_others(key: Any, *, version: int, current: bool) -> Any:
     """No node refers to the current root."""
     del current
     return classify_root(key, version=version, current=False)
-
-
-def _of_any_table(context: Context, stream: str) -> CatalogItem:
-    item = context.catalog.get(stream)
-    if item is None:
-        raise NotFoundError("the catalog does not know this stream", stream=stream)
-    return item
 
 
 def _sweep_with_the_tombstone(context: Context, *given: Any, **named: Any) -> Any:
@@ -114,7 +106,7 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         ),
         "tombstone-table": (
             "no sweep by an item of another table",
-            lambda: [(delete_stream, "_own", _of_any_table)],
+            lambda: [(delete_stream, "own_item", read_item)],
         ),
         "repair-epoch": (
             "what is repaired carries the epoch that it had",

@@ -20,8 +20,6 @@ from coldstream_devkit.simulation.theft import theft
 
 #: Things that happen in a history, before quiescence.
 ACTIONS = 40
-#: Kinds of history that go before: bare, a tree, a tree of several epochs, one with holes.
-PASTS = 6
 
 #: Of 100 histories, how many have small limits, and how many come to rest.
 _SMALL = 40.0

@@ -56,7 +56,7 @@ def failed(about: str, said: str, remedy: str) -> Finding:
 
 def of_error(about: str, error: ColdstreamError, remedy: str) -> Finding:
     """A failure that an error tells; the error's own remedy counts, if it has one."""
-    return failed(about, str(error), getattr(error, "remedy", None) or remedy)
+    return failed(about, str(error), error.remedy or remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,6 @@ from coldstream.jobs.materialise.plan import (
     tasks_of,
     todo_of,
 )
-from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import new_schema, with_rule
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.run_settings import RunSettings, layout_of
@@ -41,7 +40,8 @@ from coldstream.jobs.materialise.schema import dead_schema
 from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.materialise.table import Append, Loaded
 from coldstream.jobs.materialise.table_report import TableReport, tell_holes, tell_plan
-from coldstream.jobs.materialise.task_result import TaskResult, check_tiling, spans_of
+from coldstream.jobs.materialise.task_result import TaskResult, spans_of
+from coldstream.jobs.materialise.window_changes import WindowChanges
 from coldstream.jobs.materialise.window_commit import Tables, WindowCommit
 
 
@@ -132,42 +132,23 @@ class Runner:
             with_rule(rule, loaded.schema, begin)  # another run may have said the type first
         if grows(rule) and pieces and loaded.schema.equals(begin):
             loaded = performer.learn(loaded, sample_of(pieces))
-        owed = {now.stream: planned.owed.get(now.stream, Ranges()) for now, _ in todo}
-        stands = {now.stream: planned.standing(now.stream, now.ledger) for now, _ in todo}
-        replaces = {now.stream: each.replaces - each.lost for now, each in todo if each.replaces}
-        cut_off = {now.stream: each.cut_off for now, each in todo if each.cut_off}
-        left = {now.stream: each.read for now, each in todo}
         tasks = tasks_of(pieces, shared=rule.shared, max_bytes=settings.task_bytes)
         sized = ((task, sum(piece.size for piece in task)) for task in tasks)
-        newest: dict[str, int] = {}
         files = partial(files_of, rule)
         windows = list(task_windows(sized, settings.window_bytes, files))
-        last = {piece.stream: n for n, each in enumerate(windows) for piece in chain(*each)}
+        in_order = rule.latest is not None
+        changes = WindowChanges.of(todo, planned, windows, epochs, self.new_id, in_order=in_order)
+        newest: dict[str, int] = {}
         for number, whole in enumerate(windows):
             window = [rest for task in whole if (rest := without(task, report.unread))]
             done = performer.perform(loaded, window)
             results, loaded = done.results, done.loaded
             self._leave_out(done.unread, report)
-            covered = spans_of(results, "covered")
             read = {piece.stream for piece in chain(*window)} - done.unread.keys()
-            by_stream = {stream: list[TaskResult]() for stream in sorted(read)}
-            for result in results:
-                by_stream[result.stream].append(result)
-            for stream, mine in by_stream.items():
-                ranges = covered.get(stream, Ranges())
-                # What a window covers must follow on what the windows before it have covered.
-                expected = left[stream] if last[stream] == number else _head(left[stream], ranges)
-                check_tiling(stream, mine, expected)
-                left[stream] = left[stream] - ranges
-            # Pieces that lie within a chunk, or below what is wanted, rightly hold nothing.
-            covered = {stream: ranges for stream, ranges in covered.items() if ranges}
+            covered = changes.cover(number, results, read)
             if not covered:
                 continue
-            change = replace(
-                self._change(rule, covered, replaces, cut_off, epochs),
-                pays={stream: ranges & owed[stream] for stream, ranges in covered.items()},
-                stands={stream: stands[stream] for stream in covered},
-            )
+            change = changes.change(covered)
             loaded = self._commit(rule, tables, begin, results, change, settings, report)
             for result in results:
                 if result.last_ms is not None:
@@ -201,30 +182,6 @@ class Runner:
             self.unread[stream] = error.located(stream=stream)
             report.unread[stream] = str(error)
             self.say(f"{report.table}: left out: {error}")
-
-    def _change(
-        self,
-        rule: TableRule,
-        covered: Mapping[str, Ranges],
-        replaces: dict[str, Ranges],
-        cut_off: dict[str, Ranges],
-        epochs: Mapping[str, int],
-    ) -> Append:
-        """The commit of a window, but for its files."""
-        if rule.latest is None:
-            within = {s: ranges & replaces.get(s, Ranges()) for s, ranges in covered.items()}
-            return Append(self.new_id(), covered=covered, replaces=within, epochs=epochs)
-        # With the first of its messages a stream begins anew, not before: a run may die.
-        forgets = {s: replaces.pop(s) for s in covered if s in replaces}
-        gone = {s: cut_off.pop(s) for s in covered if s in cut_off}
-        return Append(
-            self.new_id(),
-            covered=covered,
-            forgets=forgets,
-            replaces=gone,
-            epochs=epochs,
-            in_order=True,
-        )
 
     def _lost_committed(
         self,
@@ -314,11 +271,3 @@ class Runner:
         report.file_bytes += sum(each.size for each in (*files, *dead_files))
         report.commits += 1
         return loaded
-
-
-def _head(left: Ranges, done: Ranges) -> Ranges:
-    """What a window had to cover, if it ends where it says: all that is left up to there.
-
-    Whether it ends too early shows in the windows after it: the last one has to cover the rest.
-    """
-    return left & Ranges.of([(0, done.spans[-1][1])]) if done else done

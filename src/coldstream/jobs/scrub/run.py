@@ -280,17 +280,6 @@ def _refers_now(
     return tell
 
 
-def perform_here(
-    scrub: Callable[[ScrubTask], Scrubbed],
-) -> Perform:
-    """Tasks one after the other in this process."""
-
-    def perform(tasks: Sequence[ScrubTask]) -> Iterable[Scrubbed]:
-        return map(scrub, tasks)
-
-    return perform
-
-
 def first_error(outcome: ScrubOutcome) -> ColdstreamError | None:
     """The worst finding as an error, None if there are only notes."""
     count = len(outcome.bad) + outcome.untold
