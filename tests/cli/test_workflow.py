@@ -96,10 +96,12 @@ def test_a_reason_that_no_name_can_hold_starts_nothing(
     assert not machines.executions
 
 
-def test_a_grace_time_that_deletes_would_not_wait_for_is_refused(
+def test_a_setting_of_the_stack_s_own_is_refused_where_the_stack_does_the_work(
     stream: str, run: Run, machines: Machines
 ) -> None:
     """Whoever gives a longer one means that what is younger stays."""
+    for words in (["rebalance", "s", "--branching", "8"], ["consolidate", "--fragment-size", "1m"]):
+        assert (run(*words).exit_code, machines.names()) == (2, [])
     done = run("collect", "s", "--delete", "--grace", "30d")
 
     assert (done.exit_code, "--grace" in done.stderr, machines.names()) == (2, True, [])

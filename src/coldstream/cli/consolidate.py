@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import typer
+
 from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
-from coldstream.cli.options import DryRunOption, Where, size_option, with_options
+from coldstream.cli.options import DryRunOption, Where, is_typed, size_option, with_options
 from coldstream.cli.output import note, print_json, print_table
 from coldstream.cli.over_streams import Plans, no_pause, plan_each, scanned
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream
 from coldstream.cli.workflow import WorkflowOptions, run_workflow
 from coldstream.deployment import ENV_FRAGMENT_SIZE
+from coldstream.errors import InvalidInputError
 
 DEFAULT_FRAGMENT_SIZE = 64 * 2**20
 _COLUMNS = ("stream", "merges", "pieces", "bytes", "damaged", "consolidate")
@@ -20,6 +23,7 @@ _COLUMNS = ("stream", "merges", "pieces", "bytes", "damaged", "consolidate")
 
 @with_options
 def consolidate(
+    context: typer.Context,
     stream: OptionalStream = None,
     dry_run: DryRunOption = False,
     fragment_size: Annotated[
@@ -46,6 +50,10 @@ def consolidate(
     if dry_run:
         _print(_plan(remote, stream, fragment_size), as_json=options.as_json)
         return
+    if is_typed(context, "fragment_size"):
+        raise InvalidInputError(
+            "--fragment-size is for --dry-run: the stack goes by its own setting"
+        )
     machines = options.connect()
     name = workable(remote.catalog, stream) if stream else ""
     run_workflow(remote, machines, "consolidate", name, options)

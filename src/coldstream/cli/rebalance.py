@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import typer
+
 from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
 from coldstream.cli.options import (
@@ -11,6 +13,7 @@ from coldstream.cli.options import (
     BranchingOption,
     DryRunOption,
     Where,
+    is_typed,
     with_options,
 )
 from coldstream.cli.output import note, print_json, print_table
@@ -18,12 +21,14 @@ from coldstream.cli.over_streams import no_pause
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import StreamArgument
 from coldstream.cli.workflow import WorkflowOptions, run_workflow
+from coldstream.errors import InvalidInputError
 
 _COLUMNS = ("kind", "first", "next", "fragments", "bytes")
 
 
 @with_options
 def rebalance(
+    context: typer.Context,
     stream: StreamArgument,
     dry_run: DryRunOption = False,
     branching: BranchingOption = DEFAULT_BRANCHING,
@@ -49,6 +54,8 @@ def rebalance(
                 f"{document['entries_after']} after it"
             )
         return
+    if is_typed(context, "branching"):
+        raise InvalidInputError("--branching is for --dry-run: the stack goes by its own setting")
     machines = options.connect()
     name = workable(remote.catalog, stream)
     run_workflow(remote, machines, "rebalance", name, options)
