@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any
 
 import duckdb
@@ -51,6 +52,19 @@ def views(orders: Any) -> dict[str, list[dict[str, Any]]]:
 
 def test_the_page_has_the_views_that_people_ask_for_first(views: dict[str, Any]) -> None:
     assert set(views) == {"orders_rate", "orders_sizes", "orders_lag", "orders_latest"}
+
+
+def test_no_view_has_a_time_with_a_zone_of_which_athena_makes_no_column(
+    views: dict[str, Any],
+) -> None:
+    times = [
+        (name, column)
+        for name, rows in views.items()
+        for column, value in rows[0].items()
+        if isinstance(value, datetime) and value.tzinfo is not None
+    ]
+
+    assert times == []
 
 
 def test_the_rate_is_by_hour_and_queue(views: dict[str, Any]) -> None:
