@@ -204,6 +204,15 @@ spark35: .spark35/.stamp ## A virtual environment with Spark 3.5, as on Glue 5
 	  'snowpark-connect-deps-iceberg==1.0.2' # the Iceberg of Glue 5.1 for Spark 3.5, as a jar
 	@touch $@
 
+# dbt-core 1.12 brings a part of it from outside the package index.
+.PHONY: dbt
+dbt: .dbt/.stamp ## A virtual environment with dbt, its adapters for Athena and Spark, and Spark 3.5
+.dbt/.stamp: Makefile
+	$(UV) venv -q --clear --python 3.11 .dbt
+	$(UV) pip install -q --python .dbt/bin/python 'dbt-core==1.11.16' 'dbt-athena==1.11.1' 'dbt-spark==1.11.0' \
+	  'pyspark==3.5.6' 'pandas<3' 'snowpark-connect-deps-iceberg==1.0.2'
+	@touch $@
+
 .PHONY: synth
 synth: setup ## Write the CloudFormation templates to cdk.out
 	CDK_OUTDIR=cdk.out $(BIN)/python app.py
@@ -228,4 +237,4 @@ diff: setup node_modules/.stamp ## What `make deploy` would change (CDK="-c ..."
 
 .PHONY: clean
 clean: ## Remove everything that the other targets made
-	rm -rf $(VENV) node_modules .spark35 .localaws .local build cdk.out .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) node_modules .spark35 .dbt .localaws .local build cdk.out .mypy_cache .pytest_cache .ruff_cache .hypothesis

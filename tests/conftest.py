@@ -34,7 +34,7 @@ if mutant := os.environ.get("COLDSTREAM_MUTANT"):
 #: Folders whose tests share a server, a server and a JVM, or a synthesised app: one process each.
 _LANES = {
     "contract": "aws", "e2e": "aws", "local": "aws", "workflows": "workflows",
-    "glue": "glue", "spark": "spark", "infra": "infra",
+    "glue": "glue", "spark": "spark", "infra": "infra", "dbt": "dbt",
 }  # fmt: skip
 #: Takes as long as all else of its folder, where every write is tried.
 _LONGEST = "tests/glue/test_killed_jobs.py"
@@ -49,6 +49,7 @@ _FIRST = (
     "e2e",
     "workflows",
     "infra",
+    "dbt",
     "functions/test_steps.py",
     "simulation",
     "unit/test_consolidate.py",

@@ -3,81 +3,36 @@
 from __future__ import annotations
 
 import re
-from itertools import count
-from pathlib import Path
+from datetime import datetime
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pytest
 import sqlglot
 from pyiceberg import catalog as catalogs
-from pyiceberg.catalog.sql import SqlCatalog
 
-from coldstream.jobs.materialise.commit import commit
-from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
-from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.rules import TablePartition
-from coldstream.jobs.materialise.schema import KEY_COLUMNS, RAW_COLUMNS, raw_schema
-from coldstream.jobs.materialise.table import Append
-from coldstream.jobs.materialise.write import FileLayout, TableWriter
-from coldstream.manifest.catalog import QueueName
-from tests.support.tier import Tier, chunk
-from tests.unit.columns.test_reference import listed, section, text
-from tests.unit.spark.context import query
+from tests.support.shop_orders import HOUR, NOON, ShopOrders, blocks, message
+from tests.support.tier import chunk
 
-PAGE = (Path(__file__).parents[3] / "docs/how-to/query-tables.md").read_text()
-VIEWS = [block for block in re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL) if "{{" not in block]
-PYTHON = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-NOON = 1_790_000_000_000  # 2026-09-21 14:13:20
-
-
-def message(key: bytes, body: bytes) -> bytes:
-    properties = section(0x73, listed(text(key.decode())))
-    return properties + section(0x75, b"\xa0" + bytes([len(body)]) + body)
+VIEWS = [block for block in blocks("sql") if "{{" not in block]
+PYTHON = blocks("python")
 
 
 @pytest.fixture(scope="module")
 def orders(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The catalog with the table shop.orders: 120 messages of ten keys, one of them deleted."""
-    path = tmp_path_factory.mktemp("warehouse")
-    catalog = SqlCatalog(
-        "tests",
-        uri=f"sqlite:///{path}/catalog.db",
-        warehouse=f"file://{path}",
-        **{"py-io-impl": FILE_IO},
-    )
-    tier = Tier()
+    """The catalog with the table shop.orders: 120 messages of ten keys, one of them deleted.
+
+    The last ten were written by a broker whose clock is behind.
+    """
+    made = ShopOrders(tmp_path_factory.mktemp("warehouse"))
     wires = [message(b"k%d" % (n % 10), b"v%d" % n) for n in range(119)] + [message(b"k9", b"")]
     chunks = [
-        chunk(0, *wires[:60], timestamp=NOON + 3_600_000),
-        chunk(60, *wires[60:], timestamp=NOON),  # by a leader whose clock is behind
+        chunk(0, *wires[:60], timestamp=NOON),
+        chunk(60, *wires[60:110], timestamp=NOON + HOUR),
+        chunk(110, *wires[110:], timestamp=NOON + HOUR - 5),
     ]
-    tier.add("s", [chunks], name=QueueName("c", "/", "orders"))
-    ids, files = count(1), StoredFiles()
-
-    def new_id() -> str:
-        return f"{next(ids):016x}"
-
-    table = IcebergTable(
-        catalog,
-        "shop.orders",
-        location=f"file://{path}/orders",
-        partition=TablePartition.DAY,
-        columns=KEY_COLUMNS,
-        files=files,
-        new_id=new_id,
-    )
-    loaded = table.load(raw_schema())
-    rows = query(tier, stream="s", columns=",".join(RAW_COLUMNS)).table().combine_chunks()
-    (batch,) = rows.cast(pa.schema([f.remove_metadata() for f in loaded.schema])).to_batches()
-    layout = FileLayout(loaded.location, loaded.schema, TablePartition.DAY, KEY_COLUMNS)
-    with TableWriter(layout, "s", files, new_id) as writer:
-        written = [*writer.write(batch), *writer.close()]
-    append = Append(new_id(), written, {"s": Ranges.of([(0, 120)])})
-    commit(table, append, first_schema=raw_schema(), pause=lambda _: None)
-    return catalog
+    made.take_in("__orders_1795227164559759047", chunks)
+    return made.catalog
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +52,19 @@ def views(orders: Any) -> dict[str, list[dict[str, Any]]]:
 
 def test_the_page_has_the_views_that_people_ask_for_first(views: dict[str, Any]) -> None:
     assert set(views) == {"orders_rate", "orders_sizes", "orders_lag", "orders_latest"}
+
+
+def test_no_view_has_a_time_with_a_zone_of_which_athena_makes_no_column(
+    views: dict[str, Any],
+) -> None:
+    times = [
+        (name, column)
+        for name, rows in views.items()
+        for column, value in rows[0].items()
+        if isinstance(value, datetime) and value.tzinfo is not None
+    ]
+
+    assert times == []
 
 
 def test_the_rate_is_by_hour_and_queue(views: dict[str, Any]) -> None:
