@@ -73,6 +73,7 @@ class Node:
                 target_size=2 * len(chunk(0, 1)),
                 flush_ms=0,
                 nudge_seconds=0.1,
+                takeover_seconds=0.1,  # stories are short
                 rescan_seconds=0.5,
                 last_copy=self._last_copy,
             ),

@@ -62,6 +62,7 @@ class Gaps:
     Attributes:
         now: monotonic seconds of the look.
         vanished_at: when the directory was seen to be gone; None while it is there.
+        patience: for how long another node's agent may still upload what is missed, seconds.
     """
 
     context: Context
@@ -73,6 +74,7 @@ class Gaps:
     notices: Notices = field(default_factory=Notices)
     now: float = 0.0
     vanished_at: float | None = None
+    patience: float = 0.0
     _missed_at: dict[int, float] = field(default_factory=dict)  # since when, by the first offset
     _meant: tuple[int, int] | None = None  # a hole whose PUT has not been answered
 
@@ -108,6 +110,7 @@ class Gaps:
                 self._check_begin(gap, committed)
             if not gap.declared:
                 self._check_counts(gap, declared)
+                self._check_patience(gap.first_offset, begin)
                 self._declare(gap, begin)
                 declared.add((gap.first_offset, gap.next_offset))
             elif self._meant == (gap.first_offset, gap.next_offset):
@@ -146,6 +149,8 @@ class Gaps:
             LostRangeError: one can, or may.
         """
         check_alone(self._asked(end), self.log.stream, begin=begin, end=end)
+        if 0 < end < begin:
+            self._check_patience(end, begin)
 
     def _asked(self, missing: int) -> Members | None:
         """Who is asked of what is missing from an offset on.
@@ -154,9 +159,10 @@ class Gaps:
         long. What is missing here, another node's agent may hold: it has as long to upload it, once
         the store answers.
         """
+        missed_at = self._missed_at.setdefault(missing, self.now)
         if self.members is None or self.vanished_at is None:
             return self.members
-        since = max(self.vanished_at, self._missed_at.setdefault(missing, self.now))
+        since = max(self.vanished_at, missed_at)
         return OfDeleted(self.members) if self.now - since >= _DELETED_SECONDS else self.members
 
     def in_vain(self, now: float) -> bool:
@@ -168,6 +174,27 @@ class Gaps:
         if self.vanished_at is None:
             return False
         return now - max([self.vanished_at, *self._missed_at.values()]) >= _DELETED_SECONDS
+
+    def _check_patience(self, missing: int, begin: int) -> None:
+        """What no log has any more, another node's agent may hold open: it had time to upload it.
+
+        It acts for this one where the manifest stands still (`division`).
+        """
+        if (
+            self.members is None
+            or isinstance(self.members, LastCopy)
+            or self.vanished_at is not None
+        ):
+            return
+        left = self._missed_at[missing] + self.patience - self.now
+        if left > 0:
+            raise LostLocallyError(
+                f"the local log begins at {begin}, and offsets from {missing} on are in no member's"
+                " log; another node's agent may hold them open, and is waited for",
+                remedy=f"nothing: in {left:.0f} s the agent goes on by itself",
+                stream=self.log.stream,
+                offset=missing,
+            )
 
     def _check_own(self, gap: ChainGap, begin: int) -> None:
         """This log still begins where it did: it may follow a writer with a longer one by now."""

@@ -83,6 +83,7 @@ class Performer:
     strangers: Strangers = field(init=False)
     gaps: Gaps = field(init=False)
     _commits: Commits = field(init=False)
+    _joined: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         context, log, settings = self.context, self.log, self.settings
@@ -125,6 +126,7 @@ class Performer:
             ColdstreamError, OSError: it cannot be done.
         """
         self.gaps.now, self.gaps.vanished_at = seen.now, course.vanished_at
+        self.gaps.patience = self._patience()
         match effect:
             case Cut():
                 yield from self._cut(effect, course, seen, jobs)
@@ -173,6 +175,7 @@ class Performer:
                 held.release(self.log.directory, begin)
             yield BeginsAbove(begin)
             return
+        self._joined = True
         look = Look(
             now=seen.now,
             now_ms=seen.now_ms,
@@ -233,6 +236,16 @@ class Performer:
         if any(each.chunk_id < begin and each.epoch + shift > item.epoch for each in near):
             return  # it is in no manifest, and shows that this one is of another history
         held.release(directory, begin)
+
+    def _patience(self) -> float:
+        """How long another node's agent may take to act for this one, seconds.
+
+        Only while this one has never had what joins the manifest: later it holds what goes itself.
+        """
+        settings = self.settings
+        if settings.once or self._joined:
+            return 0.0
+        return settings.flush_ms / 1000 + 2 * settings.takeover_seconds
 
     def _rest(self, course: Course, seen: Seen) -> Rested:
         self.cutter.rest_at(course.next_offset)

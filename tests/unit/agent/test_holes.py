@@ -513,6 +513,100 @@ def test_nothing_is_declared_lost_while_too_few_members_can_be_asked_and_it_is_t
     assert tree(site)[:2] == [(0, 100, "FRAGMENT"), (100, 150, "HOLE")]
 
 
+@dataclass
+class Neighbour:
+    """Another node's agent, which holds open what every broker has removed."""
+
+    site: Site
+    data_dir: Path
+
+    def holds(self, messages: int) -> None:
+        write_stream(
+            self.data_dir / STREAM, messages=messages, chunk_messages=10, segment_bytes=SEGMENT
+        )
+        self.steps = Steps(Site(self.data_dir, self.site.store, self.site.catalog, seed=1_000))
+
+    def acts(self) -> None:
+        for _ in range(4):
+            for job in self.steps.step(100.0):
+                self.steps.upload(job)
+
+
+def test_what_another_nodes_agent_holds_open_is_waited_for_and_not_declared_lost(
+    site: Site, tmp_path: Path
+) -> None:
+    """The agent beside the writer began anew while the store was away, and has lost its own files;
+    retention has taken the range on every node."""
+    claimed(site, 100)
+    neighbour = Neighbour(site, tmp_path / "other")
+    neighbour.holds(200)
+    write(site, 50, start_offset=150)
+    steps = Steps(site, members=Others(150), flush_ms=10_000, takeover_seconds=20)
+
+    for _ in range(4):
+        assert steps.step(10.0) == []
+        assert isinstance(steps.follower.progress.error, LostRangeError)
+        assert "another node's agent may hold them open" in str(steps.follower.progress.error)
+    neighbour.acts()
+    commit_runs(site.context(), STREAM, pause=no_pause)
+    steps.go_on(3)
+
+    assert holes(site) == []
+    assert tree(site) == [(0, 200, "FRAGMENT")]
+    assert steps.follower.progress.error is None
+
+
+def test_what_nobody_uploads_within_the_time_of_a_take_over_is_declared_lost_then(
+    site: Site,
+) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    steps = Steps(site, members=Others(150), flush_ms=10_000, takeover_seconds=20)
+
+    for waited in (0, 25, 24):
+        steps.step(waited)
+        assert holes(site) == []
+    steps.step(1)
+    steps.go_on(3)
+
+    assert tree(site) == [(0, 100, "FRAGMENT"), (100, 150, "HOLE"), (150, 200, "FRAGMENT")]
+    assert steps.follower.progress.holes == [(100, 150)]
+
+
+def test_a_log_of_a_new_epoch_waits_for_what_another_nodes_agent_holds_before_it_claims(
+    site: Site, tmp_path: Path
+) -> None:
+    claimed(site, 100)
+    neighbour = Neighbour(site, tmp_path / "other")
+    neighbour.holds(150)
+    write(site, 50, start_offset=150, epochs=((2, 150),))
+    steps = Steps(site, members=Others(150), flush_ms=10_000, takeover_seconds=20)
+
+    assert steps.step(10.0) == []
+    assert "another node's agent may hold them open" in str(steps.follower.progress.error)
+    neighbour.acts()
+    commit_runs(site.context(), STREAM, pause=no_pause)
+    for _ in range(5):
+        steps.go_on(1)
+
+    assert holes(site) == []
+    assert tree(site) == [(0, 200, "FRAGMENT")]
+
+
+def test_no_time_is_given_where_the_agent_has_seen_the_log_join_the_manifest(site: Site) -> None:
+    """It holds itself what goes from then on; where it could not, more would go while it waits."""
+    write(site, 100)
+    steps = Steps(site, members=Others(150), flush_ms=10_000, takeover_seconds=20)
+    steps.go_on(4)
+    for path in (site.data_dir / STREAM).iterdir():
+        path.unlink()
+    write(site, 50, start_offset=150)
+
+    steps.go_on(2)
+
+    assert steps.follower.progress.holes == [(100, 150)]
+
+
 def test_nothing_is_declared_lost_while_an_upload_of_ours_is_under_way(site: Site) -> None:
     write(site, 50)
     steps = Steps(site, last_copy=True)
