@@ -21,6 +21,8 @@ PUBLISHING_TIMEOUT_SECONDS = 6 * 3600
 # An execution of Step Functions ends after a year, and the sweep comes after the wait.
 MAX_UNDELETE_SECONDS = 364 * 86_400
 
+#: What a function takes beside the fragments that it holds.
+_PYTHON_MIB = 256
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _KEY = re.compile(r"arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]{1,64}")
 _SECRET = re.compile(
@@ -220,6 +222,7 @@ class Settings:
         )
         _check_grace(settings)
         _check_reserved(settings)
+        _check_commit_memory(settings)
         if settings.materialise_interval_minutes and not settings.materialise_rules:
             raise InvalidInputError(
                 f"{shown('materialise_interval_minutes')} needs {shown('materialise_rules')}: a"
@@ -278,4 +281,18 @@ def _check_reserved(settings: Settings) -> None:
         raise InvalidInputError(
             f"{shown('reserved_concurrency')} must be 0 for none, or at least"
             f" {shown('max_concurrency')}, {settings.max_concurrency}"
+        )
+
+
+def _check_commit_memory(settings: Settings) -> None:
+    """A claim that cuts a fragment holds it three times (`usecases.truncate`), beside Python.
+
+    Raises:
+        InvalidInputError: it would die of that each time, and its stream stand still.
+    """
+    least = 3 * settings.fragment_size_mib + _PYTHON_MIB
+    if settings.commit_memory_mib < least:
+        raise InvalidInputError(
+            f"{shown('commit_memory_mib')} must be at least {least}: three fragments of"
+            f" {shown('fragment_size_mib')}, {settings.fragment_size_mib}, and {_PYTHON_MIB}"
         )

@@ -68,6 +68,7 @@ def test_values_from_the_command_line_are_text_and_count_as_numbers() -> None:
         ("retention_interval_minutes", 0, "must be 1 to 8640"),
         ("protected", "maybe", "must be true or false"),
         ("reserved_concurrency", 9, "must be 0 for none, or at least coldstream:max-concurrency"),
+        ("fragment_size_mib", 128, "coldstream:commit-memory-mib must be at least 640"),
         ("reserved_concurrency", 1001, "must be 0 to 1000"),
         ("claim_concurrency", 1001, "must be 0 to 1000"),
         ("commit_memory_mib", 511, "must be 512 to 10240"),
