@@ -57,6 +57,9 @@ class Extent:
     fragments: int
 
 
+#: The naive side holds the rows of a fragment at once, in the JVM too: of 64 MiB in messages of 100
+#: bytes Spark has died. Several give it both processors.
+NAIVE_FRAGMENT = 8 * 2**20
 FULL = Extent(stream=2**32, naive=64 * 2**20, fragments=2**24)
 QUICK = Extent(stream=2**26, naive=2**23, fragments=2**14)
 
@@ -345,7 +348,11 @@ def streams(work: Path, extent: Extent, sizes: Iterable[tuple[str, int]]) -> Ite
                 message_size=size,
             ),
             make(
-                work / "few", f"__few_{label}_1", messages=extent.naive // each, message_size=size
+                work / "few",
+                f"__few_{label}_1",
+                messages=extent.naive // each,
+                message_size=size,
+                fragment=NAIVE_FRAGMENT,
             ),
         )
 

@@ -63,8 +63,10 @@ class Made:
         return self.bucket / PREFIX / "stream" / self.stream / "data"
 
 
-def make(bucket: Path, stream: str, *, messages: int, message_size: int) -> Made:
-    """A stream of equally long texts in chunks of about 64 KiB and fragments of 64 MiB."""
+def make(
+    bucket: Path, stream: str, *, messages: int, message_size: int, fragment: int = FRAGMENT
+) -> Made:
+    """A stream of equally long texts in chunks of about 64 KiB and fragments of 64 MiB, or less."""
     segments = bucket / "segments" / stream
     chunk_messages = max(1, 2**16 // (message_size + 12))
     write_stream(
@@ -81,7 +83,7 @@ def make(bucket: Path, stream: str, *, messages: int, message_size: int) -> Made
         for chunk in iter_chunks(path.read_bytes(), 8):
             waiting.append(chunk)
             last = LastChunk(chunk.header.chunk_id, chunk.header.epoch)
-            if _size(waiting) > FRAGMENT:
+            if _size(waiting) > fragment:
                 entries.append(_put(bucket, stream, waiting))
                 waiting = []
         if waiting:
