@@ -113,7 +113,7 @@ class Gaps:
                 self._check_begin(gap, committed)
             if not gap.declared:
                 self._check_counts(gap, declared)
-                self._check_patience(gap.first_offset, gap.next_offset, begin)
+                self._check_patience(gap.first_offset, f"{gap} are in no member's log", begin)
                 self._declare(gap, begin)
                 declared.add((gap.first_offset, gap.next_offset))
             elif self._meant == (gap.first_offset, gap.next_offset):
@@ -153,7 +153,10 @@ class Gaps:
         """
         check_alone(self._asked(end), self.log.stream, begin=begin, end=end)
         if 0 < end < begin:
-            self._check_patience(end, begin, begin)
+            self._check_patience(end, f"offsets {end} to {begin - 1} are in no member's log", begin)
+        elif begin < end:
+            shown = f"shows nothing that could be compared with what the manifest has up to {end}"
+            self._check_patience(end, f"{shown}, and no member's begins below", begin)
 
     def _asked(self, missing: int) -> Members | None:
         """Who is asked of what is missing from an offset on.
@@ -181,7 +184,7 @@ class Gaps:
             return False
         return now - max([self.vanished_at, *self._missed_at.values()]) >= _DELETED_SECONDS
 
-    def _check_patience(self, missing: int, until: int, begin: int) -> None:
+    def _check_patience(self, missing: int, lacking: str, begin: int) -> None:
         """What no log has any more, another node's agent may hold open: it had time to upload it.
 
         It acts for this one where the manifest stands still (`division`).
@@ -194,8 +197,8 @@ class Gaps:
         left = self._missed_at[missing] + patience - self.now
         if left > 0:
             raise LostLocallyError(
-                f"the local log begins at {begin}, and offsets {missing} to {until - 1} are in no"
-                " member's log; another node's agent may hold them open, and is waited for",
+                f"the local log begins at {begin}, and {lacking}; another node's agent may hold"
+                " more open, and is waited for",
                 remedy=f"nothing: in {left:.0f} s the agent goes on by itself",
                 stream=self.log.stream,
                 offset=missing,

@@ -551,7 +551,7 @@ def test_what_another_nodes_agent_holds_open_is_waited_for_and_not_declared_lost
     for _ in range(4):
         assert steps.step(10.0) == []
         assert isinstance(steps.follower.progress.error, LostRangeError)
-        assert "another node's agent may hold them open" in str(steps.follower.progress.error)
+        assert "another node's agent may hold more open" in str(steps.follower.progress.error)
     neighbour.acts()
     commit_runs(site.context(), STREAM, pause=no_pause)
     steps.go_on(3)
@@ -588,7 +588,7 @@ def test_a_log_of_a_new_epoch_waits_for_what_another_nodes_agent_holds_before_it
     steps = Steps(site, members=Others(150), flush_ms=10_000, takeover_seconds=20)
 
     assert steps.step(10.0) == []
-    assert "another node's agent may hold them open" in str(steps.follower.progress.error)
+    assert "another node's agent may hold more open" in str(steps.follower.progress.error)
     neighbour.acts()
     commit_runs(site.context(), STREAM, pause=no_pause)
     for _ in range(5):

@@ -158,6 +158,31 @@ def test_a_member_that_is_taken_away_is_done_before_it_is_given_up(site: Site) -
         assert not steps.follower.over(steps.now)
 
 
+def test_a_log_that_shows_nothing_common_waits_for_one_that_another_nodes_agent_holds(
+    site: Site, tmp_path: Path
+) -> None:
+    """By the short log all of the manifest was another history, and went into the quarantine."""
+    claimed(site, 200)
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    write(other, 250, epochs=((1, 0), (2, 140)))
+    write(site, 100, start_offset=150, epochs=((2, 150),))
+    steps, holder = restarted(site), Steps(other)
+
+    steps.step()
+    error = steps.follower.progress.error
+    assert isinstance(error, LostRangeError)
+    assert "shows nothing that could be compared" in str(error)
+    assert "is waited for" in str(error)
+    for _ in range(8):
+        for job in holder.step(100.0):
+            holder.upload(job)
+        commit_runs(site.context(), STREAM, pause=no_pause)
+    steps.go_on(2)
+
+    assert steps.follower.progress.error is None
+    assert tree(site) == [(0, 250, "FRAGMENT")]
+
+
 def test_a_gap_seen_before_a_deletion_is_seen_anew_once_the_store_answers(site: Site) -> None:
     """The stream is deleted and the store away for long: an agent that holds the range has had no
     time to upload it."""
