@@ -93,8 +93,6 @@ def what_it_is(
             epoch for epoch, floor in some if epoch > key.epoch and any(o >= floor for o in offsets)
         ]
 
-    if all(epoch < key.epoch for epoch, _ in claims):
-        return ObjectKind.PENDING  # a claim of this epoch may be on its way, and begin anywhere
     below = all(offset < root.first_offset for offset in offsets)
     above = any(offset >= root.next_offset for offset in offsets)
     if below and not cutting([*lost, *gone]):

@@ -22,7 +22,8 @@ from coldstream.names import DataKey
 from coldstream.plans import agent_requests as asking
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.told_log import Question, Subject, ToldLog
-from coldstream.usecases.claim_function import MAX_LEAP, OwnRights, answer
+from coldstream.plans.undo_epoch import MAX_LEAP
+from coldstream.usecases.claim_function import OwnRights, answer
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.holes import ChainGap
 from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece

@@ -44,7 +44,7 @@ LEAVES = (leaf(2, 4, 51, 2), leaf(4, 5, 52, 2), leaf(5, 6, 53, 3))
 
 
 def keys() -> Iterator[DataKey]:
-    for first, next_offset, epoch in product(range(8), range(9), range(5)):
+    for first, next_offset, epoch in product(range(8), range(9), (*range(5), 2**20)):
         if first < next_offset:
             yield DataKey(STREAM, first, next_offset, epoch, 9)
             yield DataKey(STREAM, first, next_offset, epoch, 9, "hole")
@@ -63,7 +63,7 @@ def accepted(key: DataKey) -> bool:
 
 def may_go(key: DataKey, *, held: bool, over_hole: bool, given_up: bool) -> bool:
     """DESIGN section 8 (b), word by word, for what no tree, record or root refers to."""
-    if not claimed(key):
+    if of_undo(key):
         return False  # its claim may be on its way, with a floor anywhere
     if key.next_offset <= FIRST:
         return True  # wholly below what is kept
@@ -76,9 +76,9 @@ def may_go(key: DataKey, *, held: bool, over_hole: bool, given_up: bool) -> bool
     return accepted(key) or held or (given_up and cut(key))
 
 
-def claimed(key: DataKey) -> bool:
-    """Whether its epoch or a later one has claimed; else an undo may be about to."""
-    return key.epoch <= LEDGER.epoch
+def of_undo(key: DataKey) -> bool:
+    """Whether an undo may be about to claim by its epoch."""
+    return key.epoch >= 2**20
 
 
 def cut(key: DataKey) -> bool:
@@ -116,7 +116,7 @@ def test_a_fragment_that_reaches_over_the_first_offset_is_never_retired() -> Non
     for key in keys():
         kind = classify_data(key, ROOT, None, lambda _: False)
 
-        retired = key.next_offset <= FIRST and claimed(key)
+        retired = key.next_offset <= FIRST and not of_undo(key)
         assert (kind is ObjectKind.RETIRED) == retired, (key, kind)
     lost = DataKey(STREAM, FIRST - 1, FIRST + 2, 1, 9)
     assert classify_data(lost, ROOT, None, lambda _: False) is ObjectKind.UNIQUE

@@ -37,6 +37,15 @@ def acts_for(settings: AgentSettings) -> float:
     return _ACTS_FOR * settings.takeover_seconds
 
 
+def patience(settings: AgentSettings) -> float:
+    """For how long one waits for what another may hold, seconds.
+
+    That one acts flush time and twice the take-over time after it has seen it, at the latest: its
+    first look may find that the manifest has moved. Then it has the take-over time to upload it.
+    """
+    return settings.flush_ms / 1000 + 3 * settings.takeover_seconds
+
+
 def due_at(turn: Turn, oldest_at: float | None, settings: AgentSettings) -> float:
     """When the manifest is to be looked at; infinity while nothing waits.
 

@@ -27,6 +27,8 @@ _NAMED = 3
 #: A stream that its broker does not know, for so long after its directory was gone, is deleted;
 #: before that the broker may boot, or have declared the queue again. Seconds.
 _DELETED_SECONDS = 300.0
+#: Of the time between two looks so much counts: the store may have answered nobody. Seconds.
+_COUNTED_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -76,6 +78,7 @@ class Gaps:
     vanished_at: float | None = None
     patience: float = 0.0
     _missed_at: dict[int, float] = field(default_factory=dict)  # since when, by the first offset
+    _looked_at: float = 0.0  # when something was missed last
     _meant: tuple[int, int] | None = None  # a hole whose PUT has not been answered
 
     def bridge(self, epoch: int, begin: int, *, committed: int, to_log: bool) -> Bridged:
@@ -110,7 +113,7 @@ class Gaps:
                 self._check_begin(gap, committed)
             if not gap.declared:
                 self._check_counts(gap, declared)
-                self._check_patience(gap.first_offset, begin)
+                self._check_patience(gap.first_offset, f"{gap} are in no member's log", begin)
                 self._declare(gap, begin)
                 declared.add((gap.first_offset, gap.next_offset))
             elif self._meant == (gap.first_offset, gap.next_offset):
@@ -150,7 +153,10 @@ class Gaps:
         """
         check_alone(self._asked(end), self.log.stream, begin=begin, end=end)
         if 0 < end < begin:
-            self._check_patience(end, begin)
+            self._check_patience(end, f"offsets {end} to {begin - 1} are in no member's log", begin)
+        elif begin < end:
+            shown = f"shows nothing that could be compared with what the manifest has up to {end}"
+            self._check_patience(end, f"{shown}, and no member's begins below", begin)
 
     def _asked(self, missing: int) -> Members | None:
         """Who is asked of what is missing from an offset on.
@@ -159,6 +165,9 @@ class Gaps:
         long. What is missing here, another node's agent may hold: it has as long to upload it, once
         the store answers.
         """
+        silent = max(0.0, self.now - self._looked_at - _COUNTED_SECONDS)
+        self._missed_at = {each: at + silent for each, at in self._missed_at.items()}
+        self._looked_at = self.now
         missed_at = self._missed_at.setdefault(missing, self.now)
         if self.members is None or self.vanished_at is None:
             return self.members
@@ -175,22 +184,21 @@ class Gaps:
             return False
         return now - max([self.vanished_at, *self._missed_at.values()]) >= _DELETED_SECONDS
 
-    def _check_patience(self, missing: int, begin: int) -> None:
+    def _check_patience(self, missing: int, lacking: str, begin: int) -> None:
         """What no log has any more, another node's agent may hold open: it had time to upload it.
 
         It acts for this one where the manifest stands still (`division`).
         """
-        if (
-            self.members is None
-            or isinstance(self.members, LastCopy)
-            or self.vanished_at is not None
-        ):
+        if self.members is None or isinstance(self.members, LastCopy):
             return
-        left = self._missed_at[missing] + self.patience - self.now
+        patience = self.patience
+        if self.vanished_at is not None:
+            patience = min(patience, _DELETED_SECONDS / 2)  # before it is given up (`in_vain`)
+        left = self._missed_at[missing] + patience - self.now
         if left > 0:
             raise LostLocallyError(
-                f"the local log begins at {begin}, and offsets from {missing} on are in no member's"
-                " log; another node's agent may hold them open, and is waited for",
+                f"the local log begins at {begin}, and {lacking}; another node's agent may hold"
+                " more open, and is waited for",
                 remedy=f"nothing: in {left:.0f} s the agent goes on by itself",
                 stream=self.log.stream,
                 offset=missing,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from coldstream.agent import division
 from coldstream.agent.catch_up import CatchUp
 from coldstream.agent.commits import Commits
 from coldstream.agent.committed import CommittedOffsets
@@ -242,10 +243,9 @@ class Performer:
 
         Only while this one has never had what joins the manifest: later it holds what goes itself.
         """
-        settings = self.settings
-        if settings.once or self._joined:
+        if self.settings.once or self._joined:
             return 0.0
-        return settings.flush_ms / 1000 + 2 * settings.takeover_seconds
+        return division.patience(self.settings)
 
     def _rest(self, course: Course, seen: Seen) -> Rested:
         self.cutter.rest_at(course.next_offset)

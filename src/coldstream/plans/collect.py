@@ -24,6 +24,7 @@ from coldstream.manifest.quarantine import QuarantineRecord
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch, leaf_at
 from coldstream.names import DataKey, GroupKey, MarkKey, RootKey
+from coldstream.plans.undo_epoch import may_undo
 
 
 class ObjectKind(StrEnum):
@@ -122,7 +123,7 @@ def classify_data(
     """
     if leaf is not None and leaf.data_key(key.stream) == key:
         return ObjectKind.REFERENCED
-    if key.epoch > root.ledger.epoch:
+    if may_undo(key.epoch, root.ledger.epoch):
         # Its claim may be about to land: an undo copies what it puts back before it claims, and a
         # claim may have its floor anywhere (docs/decisions/0025).
         return ObjectKind.PENDING

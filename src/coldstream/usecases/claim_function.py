@@ -26,13 +26,11 @@ from coldstream.plans.agent_requests import (
     truncation_to_json,
 )
 from coldstream.plans.told_log import UnansweredError
+from coldstream.plans.undo_epoch import MAX_LEAP
 from coldstream.remote.context import Context
 from coldstream.usecases.claim import Claimed, anchor, land_claim
 from coldstream.usecases.commit_runs import CommitReport, commit_runs
 from coldstream.usecases.holes import declare, find_gap
-
-#: By so much an epoch may rise between two claims. Each election counts up by one.
-MAX_LEAP = 1000
 
 
 @dataclass(slots=True)

@@ -32,20 +32,17 @@ from coldstream.manifest.tree import leaf_at
 from coldstream.names import MAX_EPOCH
 from coldstream.plans.claim import LocalChunk, claim
 from coldstream.plans.truncate import Cut, Truncation
+from coldstream.plans.undo_epoch import MAX_LEAP, drawn
 from coldstream.ports import Composer
 from coldstream.remote.context import Context
 from coldstream.remote.roots import Snapshot, load
 from coldstream.remote.trailers import epoch_at, read_index, trailer_of
 from coldstream.usecases.amend import Terms, amend
-from coldstream.usecases.claim_function import MAX_LEAP
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.extend import Extension
 from coldstream.usecases.put_back import Copies, Source
 from coldstream.usecases.quarantine import load_record, lost_data
 from coldstream.usecases.truncate import cut_off
-
-#: The epoch of an undo is drawn from so many, so that nobody can upload by it beforehand.
-_DRAWN = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +169,7 @@ def _drawn(context: Context, item: CatalogItem) -> int:
     Raises:
         InvalidInputError: none is left.
     """
-    epoch = item.epoch + MAX_LEAP + 1 + context.new_uid() % _DRAWN
+    epoch = drawn(item.epoch, context.new_uid())
     if epoch >= MAX_EPOCH:
         raise InvalidInputError(
             "no epoch is left above those that were claimed", stream=item.stream

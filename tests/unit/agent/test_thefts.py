@@ -23,9 +23,10 @@ from coldstream.plans.agent_requests import Open, encode
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.policy import PolicySet
 from coldstream.plans.told_log import ToldLog
+from coldstream.plans.undo_epoch import MAX_LEAP
 from coldstream.remote.roots import load
 from coldstream.usecases.amend import amend
-from coldstream.usecases.claim_function import MAX_LEAP, OwnRights, answer
+from coldstream.usecases.claim_function import OwnRights, answer
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.erase import erase
@@ -172,6 +173,39 @@ def test_copies_of_an_undo_wait_for_its_claim_however_long_it_takes(
     plan = plan_undo(context, STREAM, false_claims=[2])
     undo(context, site.store, plan, pause=no_pause, now_ms=1, progress=days_pass)
 
+    assert site.remote_chunks(STREAM) == before
+
+
+@pytest.mark.parametrize("chances", [(2**20 - 1, 0), (0, 2**20 - 1)])
+def test_what_an_undo_that_died_has_copied_goes_once_another_has_landed(
+    site: Site, thief: Thief, chances: tuple[int, int]
+) -> None:
+    """Its epoch was drawn, too, and may be above that of the one that has landed: what it had
+    copied was kept for ever, and messages in it could not be erased."""
+    grace, now = 1000, [10**12]
+    site.store._clock_ms = lambda: now[0]
+    before = site.remote_chunks(STREAM)
+    thief.claim(2, (0, 10, 1), (10, 17, 2))
+    thief.forge(10, 240, epoch=2, floor=10)
+
+    def dies(size: int) -> None:
+        raise KeyboardInterrupt
+
+    context = replace(site.context(), pool=Inline)
+    died, landed = (
+        plan_undo(replace(context, new_uid=lambda: chance), STREAM, false_claims=[2])  # noqa: B023
+        for chance in chances
+    )
+    with pytest.raises(KeyboardInterrupt):
+        undo(context, site.store, died, pause=no_pause, now_ms=1, progress=dies)
+    left = {key for key in site.store.objects if f".{died.epoch:010d}." in key}
+    undo(context, site.store, landed, pause=no_pause, now_ms=1)
+    for _ in range(3):
+        now[0] += 2 * grace
+        collect(site.context(), site.store, STREAM, grace_ms=grace, run_ms=now[0], now_ms=now[0])
+
+    assert left
+    assert left.isdisjoint(site.store.objects)
     assert site.remote_chunks(STREAM) == before
 
 

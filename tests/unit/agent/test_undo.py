@@ -15,8 +15,9 @@ from coldstream.errors import ConflictError, DivergedError, FencedError, Invalid
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import EntryKind
 from coldstream.plans.claim import KnownHistory, LocalChunk
+from coldstream.plans.undo_epoch import MAX_LEAP
 from coldstream.remote.roots import load
-from coldstream.usecases.claim_function import MAX_LEAP, OwnRights
+from coldstream.usecases.claim_function import OwnRights
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.holes import ChainGap
 from coldstream.usecases.rebuild import rebuild

@@ -360,7 +360,9 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
         ),
         "collect-unclaimed": (
             "what an undo copies is kept until its claim has landed",
-            lambda: edit(garbage.classify_data, "if key.epoch > root.ledger.epoch:", "if False:"),
+            lambda: edit(
+                garbage.classify_data, "if may_undo(key.epoch, root.ledger.epoch):", "if False:"
+            ),
         ),
         "repair-witness": (
             "a replica is asked only by a chunk that lies at or above the range",

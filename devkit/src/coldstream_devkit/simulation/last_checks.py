@@ -167,8 +167,8 @@ def nothing_leaks(store: MemoryObjectStore, oracle: Oracle) -> None:
         if isinstance(parsed, RootKey) and parsed.version > current.item.version:
             continue  # may be adopted yet
         if isinstance(parsed, DataKey):
-            if parsed.next_offset > root.next or parsed.epoch > root.ledger[-1][0]:
-                continue  # may be appended yet; or its claim may be on its way
+            if parsed.next_offset > root.next:
+                continue  # may be appended yet
             chunks = oracle.contents.chunks.get(key, ())
             # Below the first offset it is retired, unless a claim began the stream anew above it.
             alive = parsed.next_offset > root.first or bool(root.quarantine)

@@ -22,9 +22,10 @@ from coldstream.manifest.tree import leaves
 from coldstream.names import MAX_EPOCH
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.plans.claim import KnownHistory, LocalChunk
+from coldstream.plans.undo_epoch import MAX_LEAP
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
-from coldstream.usecases.claim_function import MAX_LEAP, OwnRights
+from coldstream.usecases.claim_function import OwnRights
 from coldstream.usecases.collect import collect
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.undo import plan_undo, undo

@@ -27,6 +27,7 @@ from coldstream.names import (
 )
 from coldstream.plans.collect import ObjectKind, classify_data, classify_group, classify_root
 from coldstream.plans.repair import chunks_in, known_of
+from coldstream.plans.undo_epoch import may_undo
 from coldstream.ports import ObjectInfo, ObjectStore
 from coldstream.remote.listing import pages
 from coldstream.soundness.findings import Finding, FindingKind, Severity
@@ -140,7 +141,7 @@ def _data_finding(
     kind = classify_data(
         key, root, None, lambda _: False, record=record, modified_ms=row.modified_ms
     )
-    unclaimed = key.epoch > root.ledger.epoch
+    unclaimed = may_undo(key.epoch, root.ledger.epoch)
     if kind is ObjectKind.PENDING and not (unclaimed or ages.overdue(row)):
         return
     severity = Severity.NOTE

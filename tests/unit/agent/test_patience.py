@@ -1,0 +1,216 @@
+"""What another node's agent may hold open is waited for, however the waiting comes about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coldstream.agent.committed import AllCommitted, Known
+from coldstream.agent.members import NoStreamError
+from coldstream.errors import LostRangeError, UnavailableError
+from coldstream.usecases.commit_runs import commit_runs
+
+from .conftest import Site, no_pause
+from .test_holes import STREAM, Others, Steps, claimed, holes, put, tree, write
+
+FLUSH, TAKEOVER = 10, 20
+
+
+class StandsBy(AllCommitted):
+    """The stream's writer is on another node."""
+
+    def known(self, stream: str) -> Known:
+        del stream
+        return Known(writer=False)
+
+
+def restarted(site: Site, members: Any = None, **more: Any) -> Steps:
+    """An agent that has lost what it held open: its log begins at 150, and 100 are published."""
+    return Steps(
+        site, members=members or Others(150), flush_ms=1000 * FLUSH, takeover_seconds=TAKEOVER,
+        rescan_seconds=5, **more,
+    )  # fmt: skip
+
+
+def test_one_that_takes_over_as_late_as_it_may_has_the_time_to_upload(
+    site: Site, tmp_path: Path
+) -> None:
+    """It sees what is new a moment before the writer's agent publishes it and dies, so each of its
+    two looks at the manifest comes as late as it can."""
+    claimed(site, 90)
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    write(other, 90)
+    stands_by = Steps(other, committed=StandsBy(), flush_ms=1000 * FLUSH, takeover_seconds=TAKEOVER)
+    for seconds in (1, FLUSH + TAKEOVER):
+        assert stands_by.step(seconds) == []
+    for path in (other.data_dir / STREAM).iterdir():
+        path.unlink()
+    write(other, 200)
+    assert stands_by.step(1) == []
+    put(site, 90, 100)
+    commit_runs(site.context(), STREAM, pause=no_pause)
+    write(site, 50, start_offset=150)
+    steps = restarted(site)
+    steps.now = stands_by.now
+
+    jobs: list[Any] = []
+    while not jobs:
+        jobs = stands_by.step(1)
+        steps.step(1)
+        assert steps.now < 200
+    for _ in range(5):  # so long do the uploads take
+        steps.step(1)
+    for job in jobs:
+        stands_by.upload(job)
+    commit_runs(site.context(), STREAM, pause=no_pause)
+    steps.step(1)
+
+    assert holes(site) == []
+    assert tree(site)[0][1] > 100
+
+
+@dataclass
+class Away:
+    """A store and a table that may not answer."""
+
+    there: Any
+    away: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.away:
+            raise UnavailableError("nobody answers")
+        return getattr(self.there, name)
+
+
+def away(site: Site) -> Callable[[bool], None]:
+    store, catalog = Away(site.store), Away(site.catalog)
+    site.store, site.catalog = store, catalog  # type: ignore[assignment]
+
+    def answers(yes: bool) -> None:
+        store.away = catalog.away = not yes
+
+    return answers
+
+
+def test_the_time_in_which_the_store_answers_nobody_is_not_given_to_the_other_agent(
+    site: Site,
+) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    answers = away(site)
+    steps = restarted(site)
+
+    steps.step()
+    answers(False)
+    for _ in range(100):
+        steps.step(10)
+    answers(True)
+    steps.step(10)
+
+    assert isinstance(steps.follower.progress.error, LostRangeError)
+    assert holes(site) == []
+    for _ in range(20):
+        steps.step(10)
+    assert len(holes(site)) == 1
+
+
+def test_looks_that_are_far_apart_wait_longer_and_not_for_ever(site: Site) -> None:
+    """Ten thousand streams may keep this one waiting for minutes each time."""
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    steps = restarted(site)
+
+    for _ in range(5):
+        steps.step(1000)
+
+    assert len(holes(site)) == 1
+
+
+def test_a_member_that_is_taken_away_waits_for_what_another_nodes_agent_holds_too(
+    site: Site,
+) -> None:
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    steps = restarted(site)
+    steps.step()
+    steps.follower.vanish(steps.now, 0)
+
+    steps.step(10)
+    assert isinstance(steps.follower.progress.error, LostRangeError)
+    assert holes(site) == []
+    while not holes(site):
+        steps.step(10)
+        assert not steps.follower.over(steps.now)
+
+
+def test_a_member_that_is_taken_away_is_done_before_it_is_given_up(site: Site) -> None:
+    """However long the operator lets a take-over take."""
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    steps = Steps(site, members=Others(150), takeover_seconds=3600, rescan_seconds=5)
+    steps.step()
+    steps.follower.vanish(steps.now, 0)
+
+    while not holes(site):
+        steps.step(10)
+        assert not steps.follower.over(steps.now)
+
+
+def test_a_log_that_shows_nothing_common_waits_for_one_that_another_nodes_agent_holds(
+    site: Site, tmp_path: Path
+) -> None:
+    """By the short log all of the manifest was another history, and went into the quarantine."""
+    claimed(site, 200)
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    write(other, 250, epochs=((1, 0), (2, 140)))
+    write(site, 100, start_offset=150, epochs=((2, 150),))
+    steps, holder = restarted(site), Steps(other)
+
+    steps.step()
+    error = steps.follower.progress.error
+    assert isinstance(error, LostRangeError)
+    assert "shows nothing that could be compared" in str(error)
+    assert "is waited for" in str(error)
+    for _ in range(8):
+        for job in holder.step(100.0):
+            holder.upload(job)
+        commit_runs(site.context(), STREAM, pause=no_pause)
+    steps.go_on(2)
+
+    assert steps.follower.progress.error is None
+    assert tree(site) == [(0, 250, "FRAGMENT")]
+
+
+def test_a_gap_seen_before_a_deletion_is_seen_anew_once_the_store_answers(site: Site) -> None:
+    """The stream is deleted and the store away for long: an agent that holds the range has had no
+    time to upload it."""
+
+    class Deleted(Others):
+        gone = False
+
+        def earliest(self, stream: str) -> int | None:
+            if self.gone:
+                raise NoStreamError("no such stream", stream=stream)
+            return super().earliest(stream)
+
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    members = Deleted(150)
+    answers = away(site)
+    steps = restarted(site, members)
+    steps.step()
+    steps.follower.vanish(steps.now, 0)
+    members.gone = True
+    answers(False)
+    for _ in range(40):
+        steps.step(10)
+    answers(True)
+    steps.step(10)
+
+    assert isinstance(steps.follower.progress.error, NoStreamError)
+    assert holes(site) == []
+    for _ in range(40):
+        steps.step(10)
+    assert len(holes(site)) == 1
