@@ -490,6 +490,19 @@ def test_what_is_small_is_restored_though_all_before_it_was_large(
         restored(reader, tmp_path / "all")
 
 
+def test_very_small_fragments_are_restored_where_their_files_have_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each a broker's files have neither headers nor trailer, which are most of it."""
+    tier = Tier()
+    tier.add_tree("s", [[chunk(n, b"x")] for n in range(100)])
+    written = restored(tier.reader("s"), tmp_path / "one").directory
+    free = sum(len(each) for each in files(written).values())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Room(free))
+
+    assert restored(tier.reader("s"), tmp_path / "other").next_offset == 100
+
+
 def test_no_file_grows_beyond_what_an_index_can_point_into() -> None:
     runs = [Run(0, 1, 0, 8, 3 * 2**30, 1), Run(1, 2, 0, 8 + 3 * 2**30, 2**30, 1)]
 
