@@ -10,6 +10,7 @@ from tests.support.tier import chunk
 STREAM = "__orders_1795227164559759047"
 AGAIN = "__orders_1795313564559759047"
 OTHER = "__returns_1795227164559759048"
+UNNAMED = "__unnamed_1795227164559759049"
 DAY = 24 * HOUR
 
 
@@ -32,7 +33,7 @@ def _orders(
     first: int, *pairs: tuple[str, str], at: int, stream: str = STREAM
 ) -> tuple[str, str, bytes]:
     wires = [message(key.encode(), body.encode()) for key, body in pairs]
-    queue = "returns" if stream == OTHER else "orders"
+    queue = {OTHER: "returns", UNNAMED: ""}.get(stream, "orders")
     return stream, queue, chunk(first, *wires, timestamp=at)
 
 
@@ -43,19 +44,24 @@ STEPS = (
         {("orders", "a"): "a0", ("orders", "b"): "b1"},
     ),
     Step(
-        "of one stream the offset decides, by a clock that is behind, too; a key is one of a queue;"
-        " a delete of what is not there leaves nothing",
+        "of one stream the offset decides, by a clock that is behind, too; a key is one of a queue,"
+        " or of a stream of which nobody has said it; a delete of what is not there leaves nothing",
         (
             _orders(4, ("a", "a4"), ("b", ""), ("c", "c6"), ("d", ""), at=NOON - 5),
             _orders(0, ("a", "r0"), at=NOON, stream=OTHER),
+            _orders(0, ("a", "u0"), at=NOON, stream=UNNAMED),
         ),
-        {("orders", "a"): "a4", ("orders", "c"): "c6", ("returns", "a"): "r0"},
+        {
+            ("orders", "a"): "a4", ("orders", "c"): "c6", ("returns", "a"): "r0",
+            (UNNAMED, "a"): "u0",
+        },
     ),
     Step(
         "all keys can be deleted",
         (
             _orders(8, ("a", ""), ("c", ""), at=NOON + HOUR),
             _orders(1, ("a", ""), at=NOON + HOUR, stream=OTHER),
+            _orders(1, ("a", ""), at=NOON + HOUR, stream=UNNAMED),
         ),
         {},
     ),

@@ -85,7 +85,7 @@ class DiskCache:
         return self._total
 
     def close(self) -> None:
-        """Leave the directory to another one; the files stay."""
+        """Leave the directory to another one; the files stay, and a read that goes on has none."""
         self._owner.close()
 
     def get(self, name: str, most: int) -> memoryview | None:
@@ -96,6 +96,8 @@ class DiskCache:
             most: bytes; what is larger is not what was asked for.
         """
         file_name = _file_name(name)
+        if self._owner.closed:
+            return None
         try:
             body = self._read(file_name, name.encode(), most)
         except FileNotFoundError:
@@ -119,8 +121,8 @@ class DiskCache:
         """Keep bytes under a name, if the disk takes them."""
         label = name.encode()
         size = _HEAD.size + len(label) + len(body)
-        if size > self._max_bytes * (1 - _LEFT):
-            return  # it would drive out too much
+        if size > self._max_bytes * (1 - _LEFT) or self._owner.closed:
+            return  # it would drive out too much, or be counted by nobody
         tail = struct.pack(">IQ", len(label), len(body)) + label
         head = _MAGIC + struct.pack(">I", crc32(body, crc32(tail)))
         file_name = _file_name(name)

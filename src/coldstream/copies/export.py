@@ -131,14 +131,7 @@ def export(
         there = _files(place, made.suffix, state.first)
         done = Exported(there or state.first, resumed_at=there)
         read = reader.begin(Offset(done.next_offset), Offset(max(done.next_offset, end)))
-        # Of the very manifest that is read: the read itself tells what later ones have cut off.
-        cut = read.ledger.ceiling(state.epoch)
-        if there is not None and cut < there:
-            raise HistoryChangedError(
-                f"offsets from {cut} on have been cut off since",
-                stream=reader.stream,
-                key=str(place),
-            )
+        _check_uncut(reader.stream, read, done, state)
         if done.next_offset < end:
             _write(reader.stream, read, done, made, state, file_size, on_gap, tell)
         return done
@@ -159,6 +152,12 @@ def _write(
     end = read.end
     file = _File(state.place, made, done)
 
+    def finish() -> None:
+        # The read tells what was cut off of the file, and nothing below its own beginning.
+        _check_uncut(stream, read, done, state)
+        state.read_under(read.root.epoch)
+        file.finish()
+
     def gap(found: Gap) -> None:
         on_gap(found)
         file.writer().gap(found)
@@ -169,13 +168,24 @@ def _write(
             file.writer().write(piece, max(read.position, file.next_offset), end)
             file.next_offset = min(piece.next_offset, end)
             if file.size >= file_size:
-                state.read_under(read.root.epoch)
-                file.finish()
+                finish()
             tell(Exported(file.next_offset, done.files, file.messages, file.bytes, done.resumed_at))
         file.next_offset = end
-        state.read_under(read.root.epoch)
-        file.finish()
+        finish()
         tell(done)
+
+
+def _check_uncut(stream: str, read: RangeRead, done: Exported, state: _State) -> None:
+    """See that what files have is still the stream's, by the very manifest that is read.
+
+    Raises:
+        HistoryChangedError: a claim has cut it off.
+    """
+    cut = read.ledger.ceiling(state.epoch)
+    if cut < done.next_offset and (done.files or done.resumed_at is not None):
+        raise HistoryChangedError(
+            f"offsets from {cut} on have been cut off since", stream=stream, key=str(state.place)
+        )
 
 
 class _File:

@@ -18,6 +18,7 @@ from coldstream.errors import ConflictError, InvalidInputError, LostRangeError, 
 from coldstream.osiris.chunk import Buffer
 from coldstream.plans.replay import Row, first_offset, rows
 from coldstream.reader import Gap, GapReason, Offset, StreamReader
+from coldstream.reader.follow import RangeRead
 from coldstream.soundness.chunks import USER
 
 #: Not confirmed yet, at most.
@@ -211,13 +212,8 @@ class Replay:
 
     def _rows(self, start: int, sequence: int) -> Iterator[Row]:
         read = self.reader.begin(Offset(start), Offset(max(start, self.end)))
-        cut = read.ledger.ceiling(self._epoch)
-        if cut < self._sent:
-            raise HistoryChangedError(
-                f"offsets from {cut} on have been cut off since they were sent",
-                stream=self.reader.stream,
-                offset=cut,
-            )
+        sent = self._sent
+        self._check_uncut(read, sent)
         # What the target has is not missed, if something follows whose confirmation stands for it.
         due = max(start, sequence) if sequence < self.end else start
         if read.position > due:  # retention has taken it since
@@ -225,12 +221,28 @@ class Replay:
         end = read.end
         with closing(fetched(read, self._gap)) as pieces:
             for piece in pieces:
+                # The read tells what was cut off of it, and nothing below its own beginning.
+                self._check_uncut(read, sent)
                 for chunk in piece.checked:
                     if chunk.header.chunk_type == USER:
                         yield from rows(chunk, max(start, read.position), end, largest=self.largest)
         if end < self.end:
             raise HistoryChangedError(
                 f"the stream ends at offset {end} by now", stream=self.reader.stream, offset=end
+            )
+
+    def _check_uncut(self, read: RangeRead, sent: int) -> None:
+        """See that what earlier sessions have sent, below `sent`, is still the stream's.
+
+        Raises:
+            HistoryChangedError: a claim has cut it off.
+        """
+        cut = read.ledger.ceiling(self._epoch)
+        if cut < sent:
+            raise HistoryChangedError(
+                f"offsets from {cut} on have been cut off since they were sent",
+                stream=self.reader.stream,
+                offset=cut,
             )
 
     def _gap(self, gap: Gap) -> None:

@@ -174,10 +174,13 @@ def restore(
             place.files.mkdir(exist_ok=True)  # an earlier run may not have come so far
             remove_unfinished(place.files)
             there = written(place.files)
-            _check_last(reader, there)
             start = wanted.first if there.next_offset is None else there.next_offset
+            read = reader.begin(Offset(start), Offset(max(start, wanted.end)))
+            # Behind it: of a claim between the two the read would know nothing, and go on.
+            _check_last(reader, there)
             _check_room(directory, reader, start, wanted.end)
-            _write(reader, wanted, place.files, there, tell)
+            if start < wanted.end:
+                _write(reader.stream, read, start, wanted.end, place.files, there.size, tell)
         done = written(place.final if place.final.exists() else place.files)
         place.publish()
     if done.last is None:
@@ -208,20 +211,18 @@ def _begun(state: dict[str, object], asked: dict[str, str], place: Workplace) ->
 
 
 def _write(
-    reader: StreamReader,
-    wanted: Target,
+    stream: str,
+    read: RangeRead,
+    start: int,
+    end: int,
     files: Path,
-    there: Written,
+    size: int,
     tell: Callable[[Progress], None],
 ) -> None:
     """Write what is missing."""
-    position = start = wanted.first if there.next_offset is None else there.next_offset
-    if start >= wanted.end:
-        return
-    read = reader.begin(Offset(start), Offset(wanted.end))
     if read.position != start:
-        refuse_lost(start, read.position, reader.stream)
-    size, writer = there.size, SegmentWriter(files)
+        refuse_lost(start, read.position, stream)
+    position, writer = start, SegmentWriter(files)
     with closing(writer), closing(fetched(read, refuse_gap)) as pieces:
         for piece in pieces:
             run = run_of(piece)
@@ -232,8 +233,8 @@ def _write(
             position = run.next_offset
             tell(Progress(position, size + writer.size))
         writer.finish()
-    if position < wanted.end:
-        refuse_lost(position, wanted.end, reader.stream)
+    if position < end:
+        refuse_lost(position, end, stream)
 
 
 def _check_last(reader: StreamReader, there: Written) -> None:

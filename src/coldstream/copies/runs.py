@@ -10,6 +10,7 @@ import numpy as np
 
 from coldstream.columns.damage import CorruptRange
 from coldstream.errors import ConflictError, LostRangeError
+from coldstream.fragment import HEADER, INDEX_HEADER, TRAILER_SIZE
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
 from coldstream.plans.restore import Run
@@ -21,6 +22,9 @@ from coldstream.reader.locate import leaves_between
 from coldstream.reader.objects import StreamObjects
 from coldstream.reader.open_fragments import OpenFragment
 from coldstream.reader.prefetch import in_order, workers
+
+#: Bytes of a fragment that a broker's files have not; an index record of theirs is the longer one.
+_BESIDE = len(HEADER) + len(INDEX_HEADER) + TRAILER_SIZE
 
 
 class HistoryChangedError(ConflictError):
@@ -103,7 +107,7 @@ def holes(root: Root, first: int, end: int, objects: StreamObjects) -> list[Entr
 
 
 def bytes_within(root: Root, first: int, end: int, objects: StreamObjects) -> int:
-    """Bytes of the fragments that lie wholly in the offsets [first, end).
+    """Bytes that the fragments which lie wholly in the offsets [first, end) take in files at least.
 
     Of one that a bound cuts only its index says how much is meant; there are two at the most.
     """
@@ -113,7 +117,8 @@ def bytes_within(root: Root, first: int, end: int, objects: StreamObjects) -> in
         found = 0
         for each in entries:
             if first <= each.first_offset and each.next_offset <= end:
-                found += each.size
+                # Holes, of which a group does not say how many it has, are taken for fragments.
+                found += max(0, each.size - each.fragments * _BESIDE)
             elif each.kind.level and first < each.next_offset and each.first_offset < end:
                 found += within(objects.groups(each).entries)
         return found

@@ -12,7 +12,7 @@ section is built for itself: an upload that came after its hole was committed is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from coldstream.errors import (
@@ -175,7 +175,7 @@ def shadow(context: Context, stream: str, perform: Perform) -> Shadow:
         ConflictError: the stream is being deleted or rebuilt, or moves on all the time.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    lasting: Collection[Difference] | None = None
+    lasting: set[Difference] | None = None
     for repeat in range(_REPEATS):
         item = load_item(context, stream)
         found = Shadow(stream, item.version, repeats=repeat)
@@ -188,11 +188,20 @@ def shadow(context: Context, stream: str, perform: Perform) -> Shadow:
         # Whatever was committed meanwhile explains a difference, unless it is there each time.
         if not found.differences or load_item(context, stream).root_key == item.root_key:
             return found
-        lasting = {each for each in found.differences if lasting is None or each in lasting}
+        same = {_without_bounds(each) for each in found.differences}
+        lasting = same if lasting is None else lasting & same
     if not lasting:
         raise ConflictError(f"the manifest moved on {_REPEATS} times", stream=stream)
-    found.differences = [each for each in found.differences if each in lasting]
+    found.differences = [each for each in found.differences if _without_bounds(each) in lasting]
     return found
+
+
+def _without_bounds(each: Difference) -> Difference:
+    """A difference as it is known again: the words about a node say which one cannot be read, and
+    what is told as its range may grow with the stream.
+    """
+    unreadable = each.kind is DifferenceKind.UNREADABLE
+    return replace(each, first_offset=0, next_offset=0) if unreadable else each
 
 
 def _compare_section(

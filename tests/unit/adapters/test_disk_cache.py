@@ -57,6 +57,23 @@ def test_a_directory_belongs_to_one_cache(tmp_path: Path, cache: DiskCache) -> N
         DiskCache(tmp_path / "cache", LARGE)
 
 
+def test_a_read_that_goes_on_behind_the_end_of_its_cache_changes_nothing_there(
+    tmp_path: Path, cache: DiskCache
+) -> None:
+    """The next cache of the directory knows only what it has found, and what it puts there."""
+    cache.put("a", b"one")
+    cache.close()
+    other = DiskCache(tmp_path / "cache", LARGE)
+    there = files(tmp_path)
+
+    cache.put("b", b"another one")
+    assert cache.get("a", 1) is None  # it is larger than that, and would be taken for damaged
+
+    assert files(tmp_path) == there
+    assert other.held == sum(path.stat().st_size for path in there)
+    other.close()
+
+
 def test_what_somebody_else_has_put_there_is_never_removed(tmp_path: Path) -> None:
     place = tmp_path / "cache"
     place.mkdir()

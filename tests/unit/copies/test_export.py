@@ -20,6 +20,7 @@ from coldstream.copies.workplace import ForeignFilesError
 from coldstream.errors import ConflictError, CorruptDataError
 from coldstream.manifest.entries import Entries
 from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.root import Root
 from coldstream.osiris.body import BodyFormat
 from coldstream.reader import First, Gap, Offset, StreamReader
 from coldstream.reader.follow import RangeRead
@@ -176,10 +177,14 @@ def test_what_was_exported_and_is_cut_off_since_is_told(tmp_path: Path) -> None:
     assert export(tier.reader("s"), tmp_path / "anew").files == 0
 
 
+@pytest.mark.parametrize("late", [False, True])
 def test_a_claim_at_the_very_moment_at_which_an_export_goes_on_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    """Two histories were in its files, and no later run could know."""
+    """Two histories were in its files, and no later run could know.
+
+    It may have been asleep for long before its first range, so that this is gone.
+    """
     tier = Tier()
     root = tier.add("s", [[chunk(0, b"0")], [chunk(1, b"old")]])
     export(tier.reader("s"), tmp_path, end=2)
@@ -189,6 +194,7 @@ def test_a_claim_at_the_very_moment_at_which_an_export_goes_on_is_told(
 
     def claimed(*bounds: Offset) -> RangeRead:
         """All that was asked before is of the old history, and what is read is of the new one."""
+        read = StreamReader.begin(reader, *bounds)
         fresh = [chunk(n, b"new", epoch=2) for n in (1, 2)]
         entries = [root.entries[0], tier.upload("s", fresh, epoch=2, floor=1)]
         ledger = Ledger.of([(1, 0), (2, 1)])
@@ -196,7 +202,9 @@ def test_a_claim_at_the_very_moment_at_which_an_export_goes_on_is_told(
             "s",
             replace(root, next_offset=3, epoch=2, ledger=ledger, entries=Entries.of(entries)),
         )
-        return StreamReader.begin(reader, *bounds)
+        if late:
+            del tier.store.objects[tier.key(Root(2, 3, entries=Entries.of([grown])), "s", 0)]
+        return read if late else StreamReader.begin(reader, *bounds)
 
     made = file_format(JSONL, reader.snapshot().item, BodyFormat.AUTO)
     monkeypatch.setattr(reader, "begin", claimed)

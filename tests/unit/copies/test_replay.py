@@ -19,6 +19,7 @@ from coldstream.osiris.chunk import Buffer, ChunkType, iter_chunks
 from coldstream.osiris.entry import Codec, encode_simple, encode_sub_batch, iter_messages
 from coldstream.plans.replay import rows
 from coldstream.reader import Gap, Offset, StreamReader
+from coldstream.reader.follow import RangeRead
 from coldstream_devkit.generator import join_chunk
 from tests.support.tier import FIXTURES, Tier, chunk
 
@@ -283,9 +284,16 @@ def test_a_rate_is_kept_to() -> None:
     assert len(messages(broker)) == 200
 
 
-def test_what_was_sent_and_is_cut_off_before_the_next_session_is_told() -> None:
-    """Else the rest would be of another history, whose messages 5 to 9 nobody has sent."""
+@pytest.mark.parametrize("late", [False, True])
+def test_what_was_sent_and_is_cut_off_before_the_next_session_is_told(
+    monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """Else the rest would be of another history, whose messages 5 to 9 nobody has sent.
+
+    It may come after the look at the manifest, if what that has is gone at the first range.
+    """
     tier = Tier()
+    reader, broken = tier.reader("s"), list[bool]()
     root = tier.add("s", [[chunk(n, b"old")] for n in range(20)])
     cut = replace(
         root,
@@ -306,12 +314,23 @@ def test_what_was_sent_and_is_cut_off_before_the_next_session_is_told() -> None:
     def dies() -> bool:
         if next(calls) != 12:
             return False
-        tier.commit("s", cut)
+        if not late:
+            tier.commit("s", cut)
+        broken.append(True)
         return True
 
+    def begin(*bounds: Offset) -> RangeRead:
+        read = StreamReader.begin(reader, *bounds)
+        if late and broken:
+            tier.commit("s", cut)
+            for number in range(5, 20):
+                tier.store.objects.pop(tier.key(root, "s", number), None)
+        return read
+
     broker = Broker(dies)
+    monkeypatch.setattr(reader, "begin", begin)
     with pytest.raises(HistoryChangedError, match="5 on have been cut off"):
-        replay(tier.reader("s"), broker)
+        replay(reader, broker)
     assert b"new" not in messages(broker)
 
 

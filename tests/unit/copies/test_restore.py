@@ -24,6 +24,7 @@ from coldstream.osiris.offsets import OffsetSet
 from coldstream.plans.policy import PolicySet
 from coldstream.plans.restore import Run, Segment, segments
 from coldstream.reader import First, Offset, StreamReader
+from coldstream.reader.follow import RangeRead
 from coldstream.remote.context import Context
 from coldstream.usecases.erase import erase
 from tests.support.tier import DATA, FIXTURES, PREFIX, SMALL, Slice, Tier, chunk, segments_of
@@ -370,7 +371,11 @@ def test_two_restores_of_a_stream_do_not_mix(tmp_path: Path) -> None:
     assert restored(reader, tmp_path, tell=meanwhile).next_offset == 2000
 
 
-def test_history_that_was_cut_off_meanwhile_is_not_continued_in_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_history_that_was_cut_off_meanwhile_is_not_continued_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """It may come at the very moment at which the rest is to be read."""
     tier = Tier()
     chunks = [chunk(at, b"a" * 50) for at in range(6)]
     root = tier.add("s", [Slice.of(chunks[:3], 0, 3), Slice.of(chunks[3:], 0, 3)])
@@ -382,13 +387,21 @@ def test_history_that_was_cut_off_meanwhile_is_not_continued_in_another(tmp_path
         tier.upload("s", Slice.of(other, 0, 5), epoch=2, floor=2),
     ]
     ledger = Ledger.of([(1, 0), (2, 2)])
-    tier.commit(
-        "s",
-        replace(root, next_offset=7, epoch=2, ledger=ledger, entries=Entries.of(entries)),
-    )
+    cut = replace(root, next_offset=7, epoch=2, ledger=ledger, entries=Entries.of(entries))
+    reader = tier.reader("s")
+
+    def begin(first: Offset, *end: Offset) -> RangeRead:
+        if first == Offset(3):
+            tier.commit("s", cut)
+        return StreamReader.begin(reader, first, *end)
+
+    if late:
+        monkeypatch.setattr(reader, "begin", begin)
+    else:
+        tier.commit("s", cut)
 
     with pytest.raises(HistoryChangedError):
-        restored(tier.reader("s"), tmp_path)
+        restored(reader, tmp_path)
 
 
 @pytest.mark.parametrize("ranges", [0, 1, 4, 12, 20])
@@ -488,6 +501,19 @@ def test_what_is_small_is_restored_though_all_before_it_was_large(
     assert restored(reader, tmp_path, first=8).next_offset == 24
     with pytest.raises(OSError, match="the disk has 50000 left"):
         restored(reader, tmp_path / "all")
+
+
+def test_very_small_fragments_are_restored_where_their_files_have_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each a broker's files have neither headers nor trailer, which are most of it."""
+    tier = Tier()
+    tier.add_tree("s", [[chunk(n, b"x")] for n in range(100)])
+    written = restored(tier.reader("s"), tmp_path / "one").directory
+    free = sum(len(each) for each in files(written).values())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Room(free))
+
+    assert restored(tier.reader("s"), tmp_path / "other").next_offset == 100
 
 
 def test_no_file_grows_beyond_what_an_index_can_point_into() -> None:

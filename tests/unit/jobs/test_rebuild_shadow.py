@@ -12,13 +12,16 @@ import pytest
 from coldstream.errors import ConflictError
 from coldstream.jobs.rebuild_differences import DIFFERENCES, DifferenceKind, differences_batch
 from coldstream.jobs.rebuild_shadow import Shadow, compare_part, parts_of, shadow
-from coldstream.manifest.entries import EntryKind
+from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.entries import Entries, EntryKind
+from coldstream.names import group_path
 from coldstream.remote.context import Context
+from coldstream.remote.roots import load_item
 from coldstream.usecases.repair import repair
 from tests.support.corruptions import CORRUPTIONS, GROUP_CORRUPTIONS
 from tests.support.remote import no_pause
 from tests.support.scrub_site import STREAM, a_tier, leaf, path_of, root_of
-from tests.support.tier import PREFIX, Tier
+from tests.support.tier import PREFIX, Tier, chunk
 
 _SEEDS = iter(range(10_000))
 
@@ -190,6 +193,27 @@ def test_what_differs_each_time_is_a_difference_though_the_manifest_never_stands
     assert [(each.kind, each.first_offset) for each in found.differences] == [
         (DifferenceKind.ABSENT, gone.first_offset)
     ]
+
+
+def test_a_group_that_cannot_be_read_is_a_difference_though_the_stream_grows_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tier = a_tier(tree=True, fragments=40)
+    entry = next(each for each in root_of(tier).entries if each.kind.level > EntryKind.GROUP)
+    del tier.store.objects[group_path(PREFIX, STREAM, entry.first_offset, entry.uid, entry.kind)]
+
+    def grown(context: Context, stream: str) -> CatalogItem:
+        item, root = load_item(context, stream), root_of(tier)
+        end = root.next_offset
+        more = tier.upload(STREAM, [chunk(end, b"x", epoch=root.epoch)], epoch=root.epoch, floor=0)
+        grown = Entries.of([*root.entries, more])
+        tier.commit(STREAM, replace(root, next_offset=end + 1, entries=grown))
+        return item
+
+    monkeypatch.setattr("coldstream.jobs.rebuild_shadow.load_item", grown)
+    found = compared(tier)
+
+    assert [each.kind for each in found.differences] == [DifferenceKind.UNREADABLE]
 
 
 def test_a_manifest_that_never_stands_still_and_differs_elsewhere_each_time_is_an_error() -> None:

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from coldstream.jobs.materialise.engine import TaskPiece
+from coldstream.jobs.materialise.latest import Latest, LatestKey
 from coldstream.jobs.materialise.plan import files_of, task_windows
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TableFiles, TablePartition, TableRule
@@ -38,6 +39,19 @@ def test_streams_of_a_year_have_a_file_a_day_each_and_are_committed_few_at_a_tim
 
     sizes = [len(each) for each in windows]
     assert (max(sizes), sum(sizes)) == (most, 3000)
+
+
+def test_a_window_of_a_table_of_the_latest_has_no_more_files_than_a_driver_can_be_told_of() -> None:
+    """Each of its tasks writes a file a bucket; those of 2000 streams were half a million."""
+    rule = TableRule(
+        ".*", "db.t", latest=Latest(LatestKey.parse("body.id"), buckets=256), body="json"
+    )
+    task = (TaskPiece(STREAM, (0, 1), None, 1, YEAR_MS),)
+
+    windows = task_windows([(task, 1)] * 3000, 10**9, partial(files_of, rule))
+
+    sizes = [len(each) for each in windows]
+    assert (max(sizes), sum(sizes)) == (20_000 // 256, 3000)
 
 
 def test_the_time_that_a_piece_reaches_over_is_its_share_of_what_the_manifest_says(

@@ -251,9 +251,11 @@ def task_windows(
 
 
 def files_of(rule: TableRule, task: Task) -> int:
-    """How many files a task writes, about: one for each unit of time that it reaches over."""
+    """How many files a task writes, about: one for each bucket, or unit of time it reaches over."""
+    if rule.latest is not None:
+        return rule.latest.buckets
     unit_us = UNIT_US.get(rule.partition)
-    if rule.latest is not None or unit_us is None:
+    if unit_us is None:
         return 1
     each = [1 + 1000 * piece.reach_ms // unit_us for piece in task]
     return max(each) if rule.shared else sum(each)
