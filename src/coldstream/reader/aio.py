@@ -173,7 +173,7 @@ class AsyncRemoteTier:
     """The streams of one cluster in a bucket; an asynchronous context manager.
 
     Args:
-        tier: the same, that blocks.
+        tier: the same, that blocks; it is closed with this one.
     """
 
     def __init__(self, tier: RemoteTier) -> None:
