@@ -129,7 +129,11 @@ class Node:
             log=StreamLog(DIRECTORY, self.files),
             committed=AllCommitted(),
             settings=AgentSettings(
-                target_size=self.target, flush_ms=0, nudge_seconds=1.0, rescan_seconds=1.0
+                takeover_seconds=2,  # peace lasts for a minute
+                target_size=self.target,
+                flush_ms=0,
+                nudge_seconds=1.0,
+                rescan_seconds=1.0,
             ),
             requests=None,
             names={},
