@@ -24,7 +24,7 @@ MODEL, SPARK_CONFIG = (block for block in blocks("sql") if "{{" in block)
 @pytest.fixture(scope="session")
 def python_dbt() -> Path:
     """The Python of a virtual environment with dbt; made when it is not there."""
-    subprocess.run(["make", "-s", "dbt"], cwd=ROOT, check=True, timeout=600)
+    subprocess.run(["make", "-s", "dbt"], cwd=ROOT, check=True, timeout=1200)
     return ROOT / ".dbt" / "bin" / "python"
 
 
