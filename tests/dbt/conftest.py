@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import IO, Any
 
 import pytest
 
-from tests.support.shop_orders import blocks
+from tests.dbt.history import STREAM
+from tests.support.shop_orders import HOUR, blocks, message
 from tests.support.sparks import of_spark
+from tests.support.tier import chunk
 
 ROOT = Path(__file__).parents[2]
 WORDS = "words.txt"
@@ -104,3 +107,16 @@ def dbt_process(python: Path, project: Path, environment: Mapping[str, str]) -> 
     ):
         yield Dbt(process, project)
         _pipes(process)[0].close()
+
+
+def check_freshness(dbt: Dbt, take_in: Callable[[str, str, bytes], None]) -> None:
+    """Three hours without a message are a warning, and one that has just come ends it."""
+    now = int(time.time() * 1000)
+
+    take_in(STREAM, "orders", chunk(0, message(b"a", b"a0"), timestamp=now - 3 * HOUR))
+    stale = dbt.run("source", "freshness")
+    take_in(STREAM, "orders", chunk(1, message(b"a", b"a1"), timestamp=now))
+    fresh = dbt.run("source", "freshness")
+
+    assert {name: state for name, (state, _) in stale.items()} == {"orders": "warn"}
+    assert {name: state for name, (state, _) in fresh.items()} == {"orders": "pass"}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.dbt.conftest import MODEL, SOURCES, Dbt, dbt_process, write_project
-from tests.dbt.history import REFRESHED, STEPS, STREAM
+from tests.dbt.conftest import MODEL, SOURCES, Dbt, check_freshness, dbt_process, write_project
+from tests.dbt.history import REFRESHED, STEPS
 from tests.dbt.small_athena import SmallAthena, small_athena
-from tests.support.shop_orders import HOUR, ShopOrders, message
-from tests.support.tier import chunk
+from tests.support.shop_orders import ShopOrders
 
 pytestmark = pytest.mark.slow
 
@@ -110,12 +108,4 @@ def test_each_run_but_the_first_is_one_merge_that_deletes_and_never_inserts_what
 def test_a_source_is_stale_when_nothing_has_come_in_and_nobody_misses_dead_letters(
     dbt: Dbt, shop: Shop
 ) -> None:
-    now = int(time.time() * 1000)
-
-    shop.take_in(STREAM, "orders", chunk(0, message(b"a", b"a0"), timestamp=now - 3 * HOUR))
-    stale = dbt.run("source", "freshness")
-    shop.take_in(STREAM, "orders", chunk(1, message(b"a", b"a1"), timestamp=now))
-    fresh = dbt.run("source", "freshness")
-
-    assert {name: state for name, (state, _) in stale.items()} == {"orders": "warn"}
-    assert {name: state for name, (state, _) in fresh.items()} == {"orders": "pass"}
+    check_freshness(dbt, shop.take_in)

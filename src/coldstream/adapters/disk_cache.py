@@ -122,7 +122,7 @@ class DiskCache:
         label = name.encode()
         size = _HEAD.size + len(label) + len(body)
         if size > self._max_bytes * (1 - _LEFT) or self._owner.closed:
-            return  # it would drive out too much, or be counted by nobody
+            return  # it would drive out too much, or be missing in the next owner's total
         tail = struct.pack(">IQ", len(label), len(body)) + label
         head = _MAGIC + struct.pack(">I", crc32(body, crc32(tail)))
         file_name = _file_name(name)
