@@ -20,9 +20,9 @@ from .test_single_node import agent
 
 @pytest.mark.slow  # minutes; at which node: tests/unit/broker/test_leading_publisher.py
 def test_no_message_is_lost_where_the_link_between_two_nodes_breaks(
-    site: Site, fresh_cluster: Cluster
+    site: Site, cluster: Cluster
 ) -> None:
-    nodes = fresh_cluster.nodes
+    nodes = cluster.nodes
     stream, copy = f"flood{secrets.token_hex(3)}", f"copy{secrets.token_hex(3)}"
     bodies = [(b"%07d" % n).ljust(200) for n in range(60_000)]
     with contextlib.closing(StreamClient(nodes[0].ports.stream, seconds=ANSWER_SECONDS)) as client:
