@@ -11,7 +11,7 @@ from coldstream.agent.gate import Gate
 from coldstream.broker.connection import Connection, StreamUri
 from coldstream.broker.frames import OffsetType
 from coldstream.broker.management import Management, StreamQueue
-from coldstream.broker.node import Node
+from coldstream.broker.node import Node, StreamMembers
 from coldstream.errors import NotFoundError, PermissionDeniedError, UnavailableError
 from coldstream_devkit.broker import BrokerNode
 from coldstream_devkit.stream_client import StreamClient
@@ -30,6 +30,7 @@ def test_a_broker_names_its_streams_its_members_and_what_they_have(node: BrokerN
 
     assert list(asked.streams()) == [StreamQueue("/", "a.b")]
     assert earliest_once_known(asked, "a.b") == 0
+    assert StreamMembers(asked).lone("/", "a.b")
     gate = Gate(node.data_dir, asked)
     (directory,) = [path.name for path in node.data_dir.iterdir()]
     end = time.monotonic() + END_SECONDS

@@ -147,6 +147,11 @@ class Node:
         del stream
         return self.other.files.begin if self.other else None
 
+    def lone(self, stream: str) -> bool:
+        """As `Members` says."""
+        del stream
+        return False
+
     def look(self) -> None:
         """Cut, and read what was cut: it is on its way then."""
         now = self.tier.tick()

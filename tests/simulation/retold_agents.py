@@ -180,3 +180,8 @@ class Others:
         """As `Members` says."""
         del stream
         return self.first
+
+    def lone(self, stream: str) -> bool:
+        """As `Members` says."""
+        del stream
+        return False

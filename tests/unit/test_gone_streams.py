@@ -43,7 +43,7 @@ def test_what_an_agent_has_or_was_written_lately_is_not_gone() -> None:
     assert fate(item(f"__a_b_{LATER_MS}000000")) is Fate.YOUNG
 
 
-@pytest.mark.parametrize("state", set(StreamState) - {StreamState.LIVE})
+@pytest.mark.parametrize("state", [each for each in StreamState if each is not StreamState.LIVE])
 def test_only_live_streams_are_judged_and_no_probes(state: StreamState) -> None:
     assert fate(item(state=state)) is None
     assert fate(item(probe_stream("n", 1))) is None

@@ -10,6 +10,7 @@ anywhere, the next agent finds the same gap, and the hole if there is one alread
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -158,6 +159,21 @@ class Gaps:
             shown = f"shows nothing that could be compared with what the manifest has up to {end}"
             self._check_patience(end, f"{shown}, and no member's begins below", begin)
 
+    def check_first(self, begin: int) -> None:
+        """Return if a stream without a manifest may begin with the local log, which begins above 0.
+
+        What lies below would never be uploaded, and no hole would tell of it.
+
+        Args:
+            begin: where the local log begins.
+
+        Raises:
+            LostRangeError: a member has a longer one, or another node's agent may hold one.
+        """
+        # Retention moves `begin` on; it is since the first look that something is missed.
+        check_alone(self._asked(0), self.log.stream, begin=begin, end=begin)
+        self._check_patience(0, f"offsets 0 to {begin - 1} are in no member's log", begin)
+
     def _asked(self, missing: int) -> Members | None:
         """Who is asked of what is missing from an offset on.
 
@@ -189,13 +205,13 @@ class Gaps:
 
         It acts for this one where the manifest stands still (`division`).
         """
-        if self.members is None or isinstance(self.members, LastCopy):
+        if self.members is None:
             return
         patience = self.patience
         if self.vanished_at is not None:
             patience = min(patience, _DELETED_SECONDS / 2)  # before it is given up (`in_vain`)
         left = self._missed_at[missing] + patience - self.now
-        if left > 0:
+        if left > 0 and not self._lone():
             raise LostLocallyError(
                 f"the local log begins at {begin}, and {lacking}; another node's agent may hold"
                 " more open, and is waited for",
@@ -203,6 +219,11 @@ class Gaps:
                 stream=self.log.stream,
                 offset=missing,
             )
+
+    def _lone(self) -> bool:
+        with suppress(UnavailableError):
+            return self.members is not None and self.members.lone(self.log.stream)
+        return False
 
     def _check_own(self, gap: ChainGap, begin: int) -> None:
         """This log still begins where it did: it may follow a writer with a longer one by now."""

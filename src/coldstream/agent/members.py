@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from coldstream.agent.faults import LostLocallyError
 from coldstream.errors import NotFoundError, UnavailableError
 from coldstream.manifest.catalog import QueueName
 from coldstream.names import made_ns
 from coldstream.usecases.holes import ChainGap
+
+T = TypeVar("T")
 
 _NAMED = 3
 #: The broker must know one of so many other streams; these may be deleted, too.
@@ -50,26 +52,51 @@ class Members(Protocol):
         """
         ...
 
+    def lone(self, stream: str) -> bool:
+        """Whether the only member of the stream is here, so that no other agent holds any of it.
+
+        Raises:
+            As `earliest`.
+        """
+        ...
+
+
+class Asked(Protocol):
+    """Asked of the members of a queue, by virtual host and name: `broker.node.StreamMembers`."""
+
+    def earliest(self, vhost: str, queue: str) -> int | None:
+        """The lowest offset that any member still has; None if none has anything."""
+        ...
+
+    def lone(self, vhost: str, queue: str) -> bool:
+        """As `Members.lone`."""
+        ...
+
+    def knows(self, vhost: str, queue: str) -> bool:
+        """Whether the broker has the queue at all."""
+        ...
+
 
 class MembersOf:
     """The members of a stream over their stream ports.
 
     Args:
-        ask: the lowest offset that any member of a queue, by vhost and name, still has.
+        asked: of a queue by vhost and name.
         names: queue of each directory, as far as it is settled.
-        knows: whether the broker has a queue at all.
     """
 
-    def __init__(
-        self,
-        ask: Callable[[str, str], int | None],
-        names: Mapping[str, QueueName],
-        knows: Callable[[str, str], bool],
-    ) -> None:
-        self._ask, self._names, self._knows = ask, names, knows
+    def __init__(self, asked: Asked, names: Mapping[str, QueueName]) -> None:
+        self._asked, self._names = asked, names
 
     def earliest(self, stream: str) -> int | None:
         """As `Members` says."""
+        return self._of(stream, self._asked.earliest)
+
+    def lone(self, stream: str) -> bool:
+        """As `Members` says."""
+        return self._of(stream, self._asked.lone)
+
+    def _of(self, stream: str, ask: Callable[[str, str], T]) -> T:
         name = self._names.get(stream)
         if name is None:
             raise UnavailableError("nobody knows which queue this directory is", stream=stream)
@@ -77,7 +104,7 @@ class MembersOf:
         if any(made_ns(each) > made and self._names.get(each) == name for each in self._names):
             raise NoStreamError("its queue was deleted and declared again", stream=stream)
         try:
-            return self._ask(name.vhost, name.queue)
+            return ask(name.vhost, name.queue)
         except NotFoundError as exc:
             if self._knows_another(name):
                 raise NoStreamError(exc.reason, stream=stream) from exc
@@ -90,7 +117,7 @@ class MembersOf:
     def _knows_another(self, name: QueueName) -> bool:
         """Whether the broker is the one that had these streams, and no new one in its place."""
         others = {each for each in map(self._names.get, list(self._names)) if each} - {name}
-        return any(self._knows(each.vhost, each.queue) for each in islice(others, _WITNESSES))
+        return any(self._asked.knows(each.vhost, each.queue) for each in islice(others, _WITNESSES))
 
 
 class OfDeleted:
@@ -110,6 +137,11 @@ class OfDeleted:
         except NoStreamError:
             return None
 
+    def lone(self, stream: str) -> bool:
+        """As `Members` says; agents of members that were, may hold some."""
+        del stream
+        return False
+
 
 class LastCopy:
     """No other member has older data, because the operator said so (`--last-copy`)."""
@@ -118,6 +150,11 @@ class LastCopy:
         """None for every stream."""
         del stream
         return None
+
+    def lone(self, stream: str) -> bool:
+        """True for every stream."""
+        del stream
+        return True
 
 
 def check_lost(members: Members | None, stream: str, gap: ChainGap, *, local_first: int) -> None:

@@ -134,8 +134,7 @@ def _prepare(
     """
     if item is None:
         if first_offset:
-            # What a longer log has below it would never be uploaded, and nobody would say so.
-            gaps.check_alone(first_offset, first_offset)
+            gaps.check_first(first_offset)
         return
     if 0 < item.epoch < epoch and first_offset > item.next_offset:
         # What an older writer has uploaded behind a gap would lie above the new floor, and no

@@ -173,6 +173,17 @@ class StreamMembers:
             return False
         return True
 
+    def lone(self, vhost: str, queue: str) -> bool:
+        """Whether the only member of a stream is on this node.
+
+        Raises:
+            As `earliest`.
+        """
+        with self._asking:
+            self.node.keep_up()  # as above
+            members = self.node.members(vhost, queue)
+            return len(members) == 1 and self.node.leads(vhost, queue) is True
+
     def earliest(self, vhost: str, queue: str) -> int | None:
         """The lowest offset at which a chunk of messages begins on any member; None without any.
 

@@ -236,7 +236,7 @@ def _members(options: AgentOptions, gate: Gate) -> Members | None:
     management = Management.parse(options.management_uri) if options.management_uri else None
     # A connection of its own: the gate has another thread.
     members = StreamMembers(Node(StreamUri.parse(options.stream_uri), management))
-    return MembersOf(members.earliest, gate.names, members.knows)
+    return MembersOf(members, gate.names)
 
 
 def _committed(options: AgentOptions, gate: Gate | None) -> CommittedOffsets:

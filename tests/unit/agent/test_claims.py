@@ -38,6 +38,10 @@ class Another:
         del stream
         return self.begin
 
+    def lone(self, stream: str) -> bool:
+        del stream
+        return False
+
 
 def test_a_log_that_lost_the_chunk_of_its_epoch_in_the_middle_of_a_claim_says_nothing(
     site: Any,

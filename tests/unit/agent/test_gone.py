@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -356,6 +357,17 @@ def test_a_member_that_is_made_anew_lets_go_of_nothing_that_is_held_of_the_one_b
     assert site.catalog.items[STREAM].next_offset == 40
 
 
+@dataclass
+class Broker:
+    """What it answers of the members of a queue."""
+
+    earliest: Callable[[str, str], int | None]
+    knows: Callable[[str, str], bool]
+
+    def lone(self, vhost: str, queue: str) -> bool:
+        raise NotFoundError("no stream")
+
+
 class Older:
     """Other members, whose logs begin at `first`."""
 
@@ -364,6 +376,10 @@ class Older:
 
     def earliest(self, stream: str) -> int | None:
         return self._first
+
+    def lone(self, stream: str) -> bool:
+        del stream
+        return False
 
 
 def deleted_with_a_gap(site: Site, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Run:
@@ -426,7 +442,7 @@ def test_a_deleted_stream_with_a_gap_waits_for_no_member_that_is_gone_as_well(
 
     if again != "never":
         run.happens[150] = lambda: queues.update({"__orders_1745252999999999999": queues[STREAM]})
-    run.agent.members = MembersOf(ask, queues, known)
+    run.agent.members = MembersOf(Broker(ask, known), queues)
     (row,) = run.go()
 
     assert row.error is None
@@ -512,7 +528,7 @@ def test_when_the_store_comes_back_other_nodes_have_time_to_upload_what_is_missi
     def ask(vhost: str, queue: str) -> int | None:
         raise NotFoundError("no stream")
 
-    run.agent.members = MembersOf(ask, {STREAM: ORDERS_NAME, OTHER: OTHER_NAME}, known)
+    run.agent.members = MembersOf(Broker(ask, known), {STREAM: ORDERS_NAME, OTHER: OTHER_NAME})
     (row,) = run.go()
 
     assert row.holes == [(50, 210)]
@@ -531,7 +547,7 @@ def test_a_broker_that_knows_none_of_its_streams_has_deleted_none(
         raise NotFoundError("no stream")
 
     queues = {STREAM: ORDERS_NAME, OTHER: OTHER_NAME}
-    run.agent.members = MembersOf(ask, queues, lambda *_: False)
+    run.agent.members = MembersOf(Broker(ask, lambda *_: False), queues)
     (row,) = run.go()
 
     assert "no stream" in str(row.error)
@@ -548,7 +564,7 @@ def test_a_stream_that_is_there_waits_though_its_broker_does_not_know_it(site: S
         raise NotFoundError("no stream")
 
     queues = {STREAM: ORDERS_NAME, OTHER: OTHER_NAME}
-    run.agent.members = MembersOf(ask, queues, known)
+    run.agent.members = MembersOf(Broker(ask, known), queues)
     run.done = lambda rows: False  # type: ignore[method-assign]
     (row,) = run.go()
 

@@ -117,6 +117,10 @@ def test_a_log_that_has_got_older_data_while_members_were_asked_is_looked_at_aga
             write(site, 200)
             return 150
 
+        def lone(self, stream: str) -> bool:
+            del stream
+            return False
+
     refused = site.run(members=Members())[STREAM]
 
     assert holes(site) == []
@@ -149,6 +153,7 @@ class Others:
     first: int | None
     asked: int = 0
     reachable: bool = True
+    here_only: bool = False
 
     def earliest(self, stream: str) -> int | None:
         assert stream == STREAM
@@ -156,6 +161,10 @@ class Others:
         if not self.reachable:
             raise UnavailableError("1 of 3 members can be asked", stream=stream)
         return self.first
+
+    def lone(self, stream: str) -> bool:
+        assert stream == STREAM
+        return self.here_only
 
 
 @pytest.mark.parametrize("first", [0, 100, 120, 149])

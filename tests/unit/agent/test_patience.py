@@ -214,3 +214,58 @@ def test_a_gap_seen_before_a_deletion_is_seen_anew_once_the_store_answers(site: 
     for _ in range(40):
         steps.step(10)
     assert len(holes(site)) == 1
+
+
+def test_a_first_claim_waits_for_what_another_nodes_agent_holds(site: Site, tmp_path: Path) -> None:
+    """The store was away since the stream was made. By the short log the stream would begin at 150,
+    and no hole would tell of what was confirmed below."""
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    write(other, 200)
+    write(site, 50, start_offset=150)
+    steps, holder = restarted(site), Steps(other)
+
+    steps.step()
+    assert STREAM not in site.catalog.items
+    assert "offsets 0 to 149 are in no member's log" in str(steps.follower.progress.error)
+    for _ in range(8):
+        for job in holder.step(1.0):
+            holder.upload(job)
+        commit_runs(site.context(), STREAM, pause=no_pause)
+    steps.go_on(2)
+
+    assert steps.follower.progress.error is None
+    assert tree(site) == [(0, 200, "FRAGMENT")]
+
+
+def test_a_first_claim_waits_once_however_retention_moves_on(site: Site) -> None:
+    write(site, 50, start_offset=150)
+    members = Others(150)
+    steps = restarted(site, members)
+
+    while STREAM not in site.catalog.items:
+        steps.step(10)
+        assert steps.now < 200
+        for path in (site.data_dir / STREAM).iterdir():
+            path.unlink()
+        members.first = int(steps.now) // 10 * 10 + 160
+        write(site, 50, start_offset=members.first)
+
+    assert site.catalog.items[STREAM].first_offset > 150
+
+
+def test_the_only_member_waits_for_nobody(site: Site) -> None:
+    """Neither with a first claim nor before a hole."""
+    write(site, 50, start_offset=150)
+    steps = restarted(site, Others(150, here_only=True))
+
+    for job in steps.step():
+        steps.upload(job)
+    commit_runs(site.context(), STREAM, pause=no_pause)
+    for path in (site.data_dir / STREAM).iterdir():
+        path.unlink()
+    write(site, 50, start_offset=300)
+    steps = restarted(site, Others(300, here_only=True))
+    steps.step()
+
+    assert steps.follower.progress.error is None
+    assert len(holes(site)) == 1

@@ -85,6 +85,16 @@ def test_a_connection_that_the_broker_has_left_meanwhile_is_made_anew_and_told_o
     assert members.knows("/", "orders")
 
 
+@pytest.mark.parametrize("leads", [True, False, None])
+def test_the_only_member_is_alone_where_the_writer_is(
+    member: Callable[[bool], Node], monkeypatch: pytest.MonkeyPatch, leads: bool | None
+) -> None:
+    """A directory may stay behind on a node that is no member any more."""
+    monkeypatch.setattr(Connection, "leads", lambda *_: leads)
+
+    assert StreamMembers(member(True)).lone("/", "orders") is (leads is True)
+
+
 def test_a_member_that_delivers_nothing_in_time_is_not_taken_for_one_that_has_nothing(
     member: Callable[[bool], Node],
 ) -> None:

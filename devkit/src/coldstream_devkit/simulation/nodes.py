@@ -136,6 +136,10 @@ class SimMembers:
         others = [each for each in reachable if each is not own]
         return min((each.begin for each in others if each.tail > each.begin), default=None)
 
+    def lone(self, stream: str) -> bool:
+        """As `agent.members.Members` says."""
+        return len(self._clusters[stream].replicas) == 1
+
     def _enough(self, answers: int, cluster: Cluster) -> bool:
         return answers == len(cluster.replicas)
 
