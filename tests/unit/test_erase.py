@@ -228,8 +228,9 @@ def test_an_erasure_comes_to_its_end_on_a_link_that_writes_two_fragments_in_the_
     assert [is_blank(each) for each in site.messages()].count(True) == 4
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
 def test_an_erasure_that_nobody_could_read_beside_all_others_is_refused_and_stops_none_of_them(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, dry_run: bool
 ) -> None:
     monkeypatch.setattr("coldstream.remote.erasures.FULL", 3, raising=False)
     monkeypatch.setattr("coldstream.remote.erasures.MAX_RECORDS", 3)
@@ -239,7 +240,7 @@ def test_an_erasure_that_nobody_could_read_beside_all_others_is_refused_and_stop
     before = site.tampered()
 
     with pytest.raises(InvalidInputError, match="3 erasure records"):
-        site.erase((15, 16))
+        site.erase((15, 16), dry_run=dry_run)
 
     assert site.tampered() == before
     assert erased_of(site.new_context(), STREAM).offsets == off((0, 1), (5, 6), (10, 11))

@@ -88,8 +88,21 @@ def put_erasure(
     """PUT a record; its key.
 
     Raises:
+        As `check_erasure`, and UnknownOutcomeError: from the store.
+    """
+    data = check_erasure(tier, stream, record)
+    uid = new_uid()
+    key = erasure_path(tier.prefix, stream, record.created_ms, uid)
+    tier.store.put(key, data, write_id=f"{uid:016x}-{zlib.crc32(data):08x}")
+    return key
+
+
+def check_erasure(tier: Tier, stream: str, record: ErasureRecord) -> bytes:
+    """The bytes of a record that may be PUT.
+
+    Raises:
         InvalidInputError: it says too much, or nothing, or there are too many of them.
-        UnavailableError, UnknownOutcomeError: from the store.
+        UnavailableError, PermissionDeniedError: from the store.
     """
     there = sum(1 for _ in _keys(tier, stream, PAGE_SIZE))
     if there >= FULL:
@@ -97,8 +110,4 @@ def put_erasure(
             f"the stream has {there} erasure records, and no more can be read: nothing was erased",
             stream=stream,
         )
-    uid = new_uid()
-    data = record.encode()
-    key = erasure_path(tier.prefix, stream, record.created_ms, uid)
-    tier.store.put(key, data, write_id=f"{uid:016x}-{zlib.crc32(data):08x}")
-    return key
+    return record.encode()

@@ -23,7 +23,7 @@ from coldstream.osiris.offsets import OffsetSet
 from coldstream.plans.erase import blanked
 from coldstream.plans.policy import PolicySet
 from coldstream.remote.context import Context
-from coldstream.remote.erasures import erased_of, put_erasure
+from coldstream.remote.erasures import check_erasure, erased_of, put_erasure
 from coldstream.remote.roots import load
 from coldstream.remote.trailers import trailer_of
 from coldstream.soundness.trailer import entry_of
@@ -96,7 +96,7 @@ def erase(
 
     Raises:
         InvalidInputError: offsets that the manifest does not reach: what is not there yet would
-            come in later as it is.
+            come in later as it is; or no such record can be written (`check_erasure`).
         NotFoundError: the catalog does not know the stream, or a group or a fragment is gone.
         ConflictError: a legal hold, the stream takes no commits, another claim came since the
             offsets were found, or other writers won again and again.
@@ -124,9 +124,12 @@ def erase(
     report = ErasureReport(
         stream, context.prefix, offsets, known | wanted, version=loaded.item.version
     )
-    if not dry_run and report.erased != known:
+    if report.erased != known:
         record = ErasureRecord(wanted, now_ms, reason)
-        report.record = put_erasure(context, stream, record, new_uid=context.new_uid)
+        if dry_run:
+            check_erasure(context, stream, record)
+        else:
+            report.record = put_erasure(context, stream, record, new_uid=context.new_uid)
     step = _EraseStep(context, report, branching, pause, dry_run)
     for _ in range(_PASSES):
         if not step.rewrite():
