@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from coldstream.errors import (
     InvalidInputError,
     LostRangeError,
     NotFoundError,
+    UnavailableError,
 )
 from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.manifest.invariants import agreement, coverage, fencing, tree_sums
@@ -29,6 +31,7 @@ from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.rebuild import LackingError, rebuild
 from coldstream.usecases.retention import retain
 from coldstream_devkit.bucket import referenced
+from tests.support.crashes import Crash
 from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 
 M = 2
@@ -127,10 +130,10 @@ def test_without_the_table_the_item_is_made_anew(remote: Remote) -> None:
 
 def test_nobody_commits_or_deletes_while_a_rebuild_has_died(remote: Remote) -> None:
     def dies(*_: object) -> None:
-        raise KeyboardInterrupt
+        raise Crash
 
     remote.store.before["put"] = dies
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Crash):
         rebuild(remote.context, STREAM, branching=M, dry_run=False)
 
     assert remote.items.items[STREAM].state is StreamState.REBUILDING
@@ -341,6 +344,50 @@ def test_uploads_that_are_ahead_out_of_order_hinder_no_rebuild(remote: Remote) -
     assert rebuild(remote.context, STREAM, branching=M, dry_run=False).landed
     remote.upload(piece(200, 210))
     assert commit_runs(remote.new_context(), STREAM, pause=no_pause).next_offset == 230
+
+
+@pytest.mark.parametrize("ends", [KeyboardInterrupt(), OSError(errno.ENOSPC, "full")], ids=repr)
+@pytest.mark.parametrize("where", ["wait", "put"])
+def test_a_rebuild_that_is_interrupted_or_has_no_disk_gives_the_stream_back(
+    remote: Remote, ends: BaseException, where: str
+) -> None:
+    """Nobody would look for the reason, and local retention would take what waits."""
+    before = remote.items.items[STREAM]
+
+    def end(*_: object) -> None:
+        raise ends
+
+    remote.store.before.update({"put": end} if where == "put" else {})
+    with pytest.raises(type(ends)):
+        rebuild(
+            remote.context,
+            STREAM,
+            branching=M,
+            dry_run=False,
+            wait=end if where == "wait" else None,
+        )
+
+    after = remote.items.items[STREAM]
+    assert (after.state, after.root_key) == (StreamState.LIVE, before.root_key)
+    remote.store.before.clear()
+    remote.upload(piece(200, 210))
+    assert commit_runs(remote.new_context(), STREAM, pause=no_pause).next_offset == 210
+
+
+def test_a_rebuild_that_cannot_give_the_stream_back_says_that_it_stays_stopped(
+    remote: Remote,
+) -> None:
+    def end(_: object) -> None:
+        def refuses(*_: object) -> None:
+            raise UnavailableError("the table does not answer")
+
+        remote.catalog.before["change_state"] = refuses
+        raise KeyboardInterrupt
+
+    with pytest.raises(UnavailableError, match="still takes no commits") as found:
+        rebuild(remote.context, STREAM, branching=M, dry_run=False, wait=end)
+
+    assert "rebuild STREAM --write` again" in str(found.value.remedy)
 
 
 def test_a_rebuild_that_cannot_be_done_gives_the_stream_back(remote: Remote) -> None:

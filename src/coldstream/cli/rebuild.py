@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,20 +92,45 @@ def rebuild(stream: StreamArgument, *, options: RebuildOptions, where: Where) ->
         note(f"{stream} is {name}")
     context = remote.context() if options.write else read_only(remote)[0]
     try:
-        report = usecase.rebuild(
-            context,
-            name,
-            branching=options.branching,
-            trailers=not options.no_trailers,
-            dry_run=not options.write,
-            accept_less=options.accept_less,
-            wait=_wait,
-            delete_ms=options.wait * 1000,
-        )
+        with _ended_by_signals():
+            report = usecase.rebuild(
+                context,
+                name,
+                branching=options.branching,
+                trailers=not options.no_trailers,
+                dry_run=not options.write,
+                accept_less=options.accept_less,
+                wait=_wait,
+                delete_ms=options.wait * 1000,
+            )
+    except KeyboardInterrupt:
+        if options.write:
+            note("the stream takes commits again, unless the line above says otherwise")
+        raise
     except usecase.LackingError as error:
         _show(error.report, as_json=options.as_json, write=True)
         raise
     _show(report, as_json=options.as_json, write=options.write)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let `kill` and a terminal that is gone be as Ctrl-C: the stream is not to stay stopped."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    numbers = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN  # nohup
+    ]
+    before = [(number, signal.signal(number, interrupt)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def _show(report: RebuildReport, *, as_json: bool, write: bool) -> None:

@@ -21,6 +21,7 @@ from coldstream.errors import (
     InvalidInputError,
     NotFoundError,
     RefusedFragmentError,
+    UnavailableError,
     UnknownOutcomeError,
 )
 from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState
@@ -80,6 +81,7 @@ class RebuildReport:
 
 
 _NO_WAY = "a new stream of that name has a directory of its own: list it with `coldstream streams`"
+_STILL_STOPPED = "run `coldstream rebuild STREAM --write` again: at its end commits go on"
 _CALL_OFF = "call the deletion off with `coldstream undelete`, then run this again"
 #: No manifest without data is installed over objects, whoever accepts it.
 _NOTHING_LEFT = (
@@ -139,6 +141,7 @@ def rebuild(
         LackingError: the manifest would lack something; nothing was committed.
         CorruptDataError: there are fragments of more epochs than any stream has.
         UnavailableError: S3 or DynamoDB did not answer.
+        KeyboardInterrupt: somebody has ended it. Nothing was committed, and the stream goes on.
     """
     item = _begun(context, stream, trailers=trailers or dry_run, accept_less=accept_less)
     if dry_run:
@@ -154,8 +157,9 @@ def rebuild(
         return _install(context, stream, item, branching, accept_less)
     except UnknownOutcomeError:
         raise
-    except ColdstreamError:
-        # Commits and deletes must not stand still because a rebuild could not be done.
+    except (Exception, KeyboardInterrupt):
+        # Commits and deletes must not stand still because a rebuild could not be done, or somebody
+        # did not wait for it. Where it has landed all the same, the state is another one by now.
         _give_back(context, stream, item)
         raise
 
@@ -368,8 +372,16 @@ def _stop_others(context: Context, stream: str, item: CatalogItem | None) -> Cat
 
 def _give_back(context: Context, stream: str, item: CatalogItem | None) -> None:
     """Let commits go on: the manifest is what it was before."""
-    if item is not None and item.state is StreamState.REBUILDING:
+    if item is None or item.state is not StreamState.REBUILDING:
+        return
+    try:
         context.catalog.change_state(StateChange.of(item, StreamState.LIVE, context.new_uid() or 1))
+    except ColdstreamError as exc:
+        raise UnavailableError(
+            f"the rebuild has ended, and the stream still takes no commits: {exc.reason}",
+            stream=stream,
+            remedy=_STILL_STOPPED,
+        ) from exc
 
 
 def _with_last_chunk(rebuilt: Root, root: Root) -> Root:

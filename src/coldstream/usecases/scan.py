@@ -302,6 +302,8 @@ def _wanted(
         return item.state in (StreamState.LIVE, StreamState.DELETED)
     if workflow is ScanFor.RECONCILE and is_overdue(item, now_ms=now_ms, grace_ms=grace_ms):
         return not effective(policies, item.stream, item.name).may_be_held
+    if workflow is ScanFor.RECONCILE and item.state is StreamState.REBUILDING:
+        return True  # it cannot be done: that is told, run after run, where a rebuild has died
     if item.state is not StreamState.LIVE:
         return False
     if workflow is ScanFor.RECONCILE:
