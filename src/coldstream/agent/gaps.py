@@ -2,24 +2,32 @@
 
 The order keeps data: first everything that is uploaded is committed, then the bucket is looked at
 once more for fragments above, then the other members are asked, then the own log is looked at
-again, and only then a hole is uploaded.
-It ends where the next data begins, in the bucket or in the local log, whichever comes first. Killed
-anywhere, the next agent finds the same gap, and the hole if there is one already.
+again, and only then a hole is uploaded. While other agents are waited for, the own log is uploaded
+behind the gap: each of them may have more than the next, and none may declare lost what one has.
+A hole ends where the next data begins, in the bucket or in the local log, whichever comes first.
+Killed anywhere, the next agent finds the same gap, and the hole if there is one already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
 from coldstream.agent.commits import Commits
 from coldstream.agent.faults import LostLocallyError
 from coldstream.agent.log import StreamLog
-from coldstream.agent.members import LastCopy, Members, OfDeleted, check_alone, check_lost
+from coldstream.agent.members import (
+    LastCopy,
+    Members,
+    NoStreamError,
+    OfDeleted,
+    check_alone,
+    check_lost,
+)
 from coldstream.agent.progress import Notices
-from coldstream.errors import UnavailableError
+from coldstream.errors import LostRangeError, UnavailableError
 from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import CommitReport
 from coldstream.usecases.holes import ChainGap, find_gap
@@ -30,6 +38,9 @@ _NAMED = 3
 _DELETED_SECONDS = 300.0
 #: Of the time between two looks so much counts: the store may have answered nobody. Seconds.
 _COUNTED_SECONDS = 60.0
+#: Stands for the epoch of what is missed before the claim. It is missed anew once there is one:
+#: who could not claim for the same reason can upload only then.
+_UNCLAIMED = 0
 
 
 @dataclass(slots=True)
@@ -40,7 +51,7 @@ class Bridged:
         next_offset: of the manifest.
         epoch: of the manifest.
         position: where the local log goes on.
-        waiting: whether a hole that ends at `position` waits for a fragment behind it.
+        waiting: whether a hole that ends at `position` waits for a fragment behind it, or will.
     """
 
     next_offset: int
@@ -78,7 +89,8 @@ class Gaps:
     now: float = 0.0
     vanished_at: float | None = None
     patience: float = 0.0
-    _missed_at: dict[int, float] = field(default_factory=dict)  # since when, by the first offset
+    #: Since when, by epoch and first offset.
+    _missed_at: dict[tuple[int, int], float] = field(default_factory=dict)
     _looked_at: float = 0.0  # when something was missed last
     _meant: tuple[int, int] | None = None  # a hole whose PUT has not been answered
 
@@ -107,14 +119,18 @@ class Gaps:
             there = Bridged(report.next_offset, report.root.epoch, report.next_offset)
             if gap is None or gap.epoch != epoch or not (gap.fragment_follows or to_log):
                 return there
-            asked = self._asked(gap.first_offset)
-            check_lost(asked, self.log.stream, gap, local_first=begin)
+            missing = epoch if to_log else _UNCLAIMED, gap.first_offset
+            with self._anew_if_refused(missing):
+                check_lost(self._asked(missing), self.log.stream, gap, local_first=begin)
             self._check_own(gap, begin)
             if not gap.fragment_follows:
                 self._check_begin(gap, committed)
             if not gap.declared:
                 self._check_counts(gap, declared)
-                self._check_patience(gap.first_offset, f"{gap} are in no member's log", begin)
+                if not gap.fragment_follows and self._left(missing) > 0:
+                    there.position, there.waiting = gap.next_offset, True
+                    return there
+                self._check_patience(missing, f"{gap} are in no member's log", begin)
                 self._declare(gap, begin)
                 declared.add((gap.first_offset, gap.next_offset))
             elif self._meant == (gap.first_offset, gap.next_offset):
@@ -152,12 +168,15 @@ class Gaps:
         Raises:
             LostRangeError: one can, or may.
         """
-        check_alone(self._asked(end), self.log.stream, begin=begin, end=end)
+        missing = _UNCLAIMED, end
+        with self._anew_if_refused(missing):
+            check_alone(self._asked(missing), self.log.stream, begin=begin, end=end)
         if 0 < end < begin:
-            self._check_patience(end, f"offsets {end} to {begin - 1} are in no member's log", begin)
+            lacking = f"offsets {end} to {begin - 1} are in no member's log"
+            self._check_patience(missing, lacking, begin)
         elif begin < end:
             shown = f"shows nothing that could be compared with what the manifest has up to {end}"
-            self._check_patience(end, f"{shown}, and no member's begins below", begin)
+            self._check_patience(missing, f"{shown}, and no member's begins below", begin)
 
     def check_first(self, begin: int) -> None:
         """Return if a stream without a manifest may begin with the local log, which begins above 0.
@@ -170,11 +189,12 @@ class Gaps:
         Raises:
             LostRangeError: a member has a longer one, or another node's agent may hold one.
         """
-        # Retention moves `begin` on; it is since the first look that something is missed.
-        check_alone(self._asked(0), self.log.stream, begin=begin, end=begin)
-        self._check_patience(0, f"offsets 0 to {begin - 1} are in no member's log", begin)
+        missing = _UNCLAIMED, 0  # retention moves `begin` on
+        with self._anew_if_refused(missing):
+            check_alone(self._asked(missing), self.log.stream, begin=begin, end=begin)
+        self._check_patience(missing, f"offsets 0 to {begin - 1} are in no member's log", begin)
 
-    def _asked(self, missing: int) -> Members | None:
+    def _asked(self, missing: tuple[int, int]) -> Members | None:
         """Who is asked of what is missing from an offset on.
 
         A broker that does not know the stream has deleted it if the directory has been gone for so
@@ -190,6 +210,18 @@ class Gaps:
         since = max(self.vanished_at, missed_at)
         return OfDeleted(self.members) if self.now - since >= _DELETED_SECONDS else self.members
 
+    @contextmanager
+    def _anew_if_refused(self, missing: tuple[int, int]) -> Iterator[None]:
+        """What a member's log has, or may have, is missed once that is over: from then on its agent
+        may be all that has it.
+        """
+        try:
+            yield
+        except (LostRangeError, UnavailableError) as exc:
+            if self.vanished_at is None and not isinstance(exc, NoStreamError):
+                self._missed_at[missing] = self.now
+            raise
+
     def in_vain(self, now: float) -> bool:
         """Whether the directory has been gone for long, and what is missing missed for as long.
 
@@ -200,24 +232,28 @@ class Gaps:
             return False
         return now - max([self.vanished_at, *self._missed_at.values()]) >= _DELETED_SECONDS
 
-    def _check_patience(self, missing: int, lacking: str, begin: int) -> None:
-        """What no log has any more, another node's agent may hold open: it had time to upload it.
+    def _left(self, missing: tuple[int, int]) -> float:
+        """Seconds that are left to another node's agent: it may hold open what no log has any more.
 
         It acts for this one where the manifest stands still (`division`).
         """
         if self.members is None:
-            return
+            return 0.0
         patience = self.patience
         if self.vanished_at is not None:
             patience = min(patience, _DELETED_SECONDS / 2)  # before it is given up (`in_vain`)
         left = self._missed_at[missing] + patience - self.now
-        if left > 0 and not self._lone():
+        return left if left > 0 and not self._lone() else 0.0
+
+    def _check_patience(self, missing: tuple[int, int], lacking: str, begin: int) -> None:
+        left = self._left(missing)
+        if left > 0:
             raise LostLocallyError(
                 f"the local log begins at {begin}, and {lacking}; another node's agent may hold"
                 " more open, and is waited for",
                 remedy=f"nothing: in {left:.0f} s the agent goes on by itself",
                 stream=self.log.stream,
-                offset=missing,
+                offset=missing[1],
             )
 
     def _lone(self) -> bool:

@@ -176,7 +176,8 @@ class Performer:
                 held.release(self.log.directory, begin)
             yield BeginsAbove(begin)
             return
-        self._joined = True
+        if course.position <= course.next_offset:
+            self._joined = True
         look = Look(
             now=seen.now,
             now_ms=seen.now_ms,

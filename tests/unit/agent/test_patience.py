@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from coldstream.agent.committed import AllCommitted, Known
 from coldstream.agent.members import NoStreamError
 from coldstream.errors import LostRangeError, UnavailableError
@@ -102,17 +104,16 @@ def test_the_time_in_which_the_store_answers_nobody_is_not_given_to_the_other_ag
     answers = away(site)
     steps = restarted(site)
 
-    steps.step()
+    steps.go_on(3, 10)
     answers(False)
     for _ in range(100):
         steps.step(10)
     answers(True)
-    steps.step(10)
+    steps.go_on(1, 10)
 
     assert isinstance(steps.follower.progress.error, LostRangeError)
     assert holes(site) == []
-    for _ in range(20):
-        steps.step(10)
+    steps.go_on(20, 10)
     assert len(holes(site)) == 1
 
 
@@ -122,8 +123,7 @@ def test_looks_that_are_far_apart_wait_longer_and_not_for_ever(site: Site) -> No
     write(site, 50, start_offset=150)
     steps = restarted(site)
 
-    for _ in range(5):
-        steps.step(1000)
+    steps.go_on(9, 1000)
 
     assert len(holes(site)) == 1
 
@@ -134,15 +134,16 @@ def test_a_member_that_is_taken_away_waits_for_what_another_nodes_agent_holds_to
     claimed(site, 100)
     write(site, 50, start_offset=150)
     steps = restarted(site)
-    steps.step()
+    steps.go_on(1, 1)
     steps.follower.vanish(steps.now, 0)
 
-    steps.step(10)
+    steps.go_on(6, 10)
     assert isinstance(steps.follower.progress.error, LostRangeError)
     assert holes(site) == []
     while not holes(site):
-        steps.step(10)
         assert not steps.follower.over(steps.now)
+        steps.go_on(1, 10)
+    assert tree(site)[-1][1] == 200
 
 
 def test_a_member_that_is_taken_away_is_done_before_it_is_given_up(site: Site) -> None:
@@ -150,12 +151,13 @@ def test_a_member_that_is_taken_away_is_done_before_it_is_given_up(site: Site) -
     claimed(site, 100)
     write(site, 50, start_offset=150)
     steps = Steps(site, members=Others(150), takeover_seconds=3600, rescan_seconds=5)
-    steps.step()
+    steps.go_on(1, 1)
     steps.follower.vanish(steps.now, 0)
 
     while not holes(site):
-        steps.step(10)
         assert not steps.follower.over(steps.now)
+        steps.go_on(1, 10)
+    assert tree(site)[-1][1] == 200
 
 
 def test_a_log_that_shows_nothing_common_waits_for_one_that_another_nodes_agent_holds(
@@ -200,19 +202,18 @@ def test_a_gap_seen_before_a_deletion_is_seen_anew_once_the_store_answers(site: 
     members = Deleted(150)
     answers = away(site)
     steps = restarted(site, members)
-    steps.step()
+    steps.go_on(3, 10)
     steps.follower.vanish(steps.now, 0)
     members.gone = True
     answers(False)
     for _ in range(40):
         steps.step(10)
     answers(True)
-    steps.step(10)
+    steps.go_on(1, 10)
 
     assert isinstance(steps.follower.progress.error, NoStreamError)
     assert holes(site) == []
-    for _ in range(40):
-        steps.step(10)
+    steps.go_on(40, 10)
     assert len(holes(site)) == 1
 
 
@@ -269,3 +270,32 @@ def test_the_only_member_waits_for_nobody(site: Site) -> None:
 
     assert steps.follower.progress.error is None
     assert len(holes(site)) == 1
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+@pytest.mark.parametrize("later", [-200, -100, -45, -12, 0, 12, 45, 100, 200])
+def test_of_agents_that_have_each_lost_some_none_declares_lost_what_another_holds(
+    site: Site, tmp_path: Path, later: int, epoch: int
+) -> None:
+    """All were down while retention won. The one beside the writer has less than the one that
+    stands by, and begins some seconds later or earlier; of a claimed epoch, or of a new one."""
+    claimed(site, 100)
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    write(other, 70, start_offset=130, epochs=((epoch, 130),))
+    write(site, 50, start_offset=150, epochs=((epoch, 150),))
+    has_less = restarted(site, members := Others(130))
+    has_more = restarted(other, committed=StandsBy())
+    has_less.now, has_more.now = max(0, later), max(0, -later)
+
+    for now in range(5, 700, 5):
+        for steps in (has_less, has_more):
+            if now > steps.now:
+                for job in steps.step(now - steps.now):
+                    steps.upload(job)
+        if now > -later:
+            members.first = 150  # what its broker removes now, its agent holds
+        commit_runs(site.context(), STREAM, pause=no_pause)
+
+    assert tree(site)[:2] == [(0, 100, "FRAGMENT"), (100, 130, "HOLE")]
+    assert [each[2] for each in tree(site)[2:]] == ["FRAGMENT"] * len(tree(site)[2:])
+    assert tree(site)[-1][1] == 200
