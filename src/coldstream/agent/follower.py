@@ -354,7 +354,9 @@ class StreamFollower:
             return False
         gone.end = all_there[-1].next_offset if all_there else None
         gone.proved = proved[-1].next_offset if proved else None
-        self.progress.notices.append(of_gone(self.progress))
-        self.course = replace(course, state=Gone(), error=error if lasting else None)
+        fenced = isinstance(error, FencedError)  # no trouble: it goes on elsewhere
+        self.progress.notices.append(of_gone(self.progress, read=course.read, fenced=fenced))
+        error = error if lasting and not fenced else None
+        self.course = replace(course, state=Gone(), error=error)
         self._tell()
         return True

@@ -108,10 +108,25 @@ class Progress:
     marks: Watermarks = field(default_factory=Watermarks)
 
 
-def of_gone(progress: Progress) -> str:
-    """What a person should know of a stream whose directory is gone, when nothing more is done."""
+def of_gone(progress: Progress, *, read: bool, fenced: bool) -> str:
+    """What a person should know of a stream whose directory is gone, when nothing more is done.
+
+    Args:
+        progress: of the stream.
+        read: whether its manifest was read.
+        fenced: whether a newer epoch has claimed it.
+    """
     gone, durable = progress.gone, progress.next_offset
-    words = f"its directory is gone; the remote tier has it up to offset {durable}"
+    if fenced:
+        words = "its directory is gone, and a newer epoch has claimed the stream: the agents of its"
+        return f"{words} members upload what it has (stream {progress.stream})"
+    words = "its directory is gone; "
+    if not read:
+        words += "how far the remote tier has it was not read"
+        if gone is not None and gone.end is not None:
+            words += f"; its files ended at offset {gone.end}, and {_UNSEEN}"
+        return f"{words} (stream {progress.stream})"
+    words += f"the remote tier has it up to offset {durable}"
     if gone is None or gone.end is None:
         words += ", and what its files had above is not known"
     elif gone.end > durable:

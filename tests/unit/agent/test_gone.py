@@ -13,6 +13,7 @@ import pytest
 
 from coldstream.agent.committed import Known
 from coldstream.agent.gate import Gate
+from coldstream.agent.history import CommittedHistory
 from coldstream.agent.log import StreamLog
 from coldstream.agent.members import MembersOf
 from coldstream.agent.progress import Progress
@@ -24,9 +25,10 @@ from coldstream.errors import (
     UnknownOutcomeError,
 )
 from coldstream.manifest.catalog import QueueName
+from coldstream_devkit.claims import claim
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
-from .conftest import Site
+from .conftest import Site, no_pause
 from .disturbed import FailingFiles, Faults, Run
 from .machine import EPOCH_MS, Machine
 from .test_gate import ORDERS, Scripted
@@ -105,6 +107,31 @@ def test_of_a_deleted_stream_nothing_is_uploaded_that_was_not_proved(site: Site)
         "10 offsets more were seen in its files and not uploaded, 0 of them known to be committed"
     )
     assert words in rows[0].notices[-1]
+
+
+def test_a_replica_that_is_removed_is_no_trouble_where_a_newer_epoch_goes_on(site: Site) -> None:
+    """Its agent stood by and had read no manifest: all of the stream was told as not uploaded, and
+    the stream failed for good."""
+
+    class Elsewhere(Proved):
+        def known(self, stream: str) -> Known:
+            return Known(writer=False)
+
+    def removed() -> None:
+        log = CommittedHistory(StreamLog(site.data_dir / STREAM), 30, epoch=1)
+        claim(site.context(), STREAM, 7, log=log, pause=no_pause)
+        shutil.rmtree(site.data_dir / STREAM)
+
+    write_stream(site.data_dir / STREAM, messages=30, chunk_messages=10)
+    assert site.run()[STREAM].error is None
+    run = deleted(site, 20, committed=Elsewhere(30))
+    run.happens = {20: removed}
+
+    (row,) = run.go()
+
+    assert row.error is None
+    assert "a newer epoch has claimed the stream" in row.notices[-1]
+    assert "not uploaded" not in row.notices[-1]
 
 
 def test_of_a_deleted_stream_no_total_is_told_for_nobody_saw_what_came_last(site: Site) -> None:
