@@ -58,6 +58,22 @@ def test_streams_says_who_uploads_what_is_behind_and_since_when_it_is_stuck(
 
 
 @pytest.mark.usefixtures("both")
+def test_a_stream_that_a_rule_may_leave_out_is_not_called_gone(
+    run: Run, heartbeats: MemoryHeartbeats
+) -> None:
+    """Agents tell nothing of what a rule leaves out, and who reads `gone` may delete it."""
+    says(heartbeats, "rabbit@n1", word("b"))
+    (beat,) = heartbeats.all()
+    assert isinstance(beat, Heartbeat)
+    heartbeats.beat(replace(beat, left_out=1))
+
+    unknown, told = json.loads(run("streams", "--json").stdout)
+
+    assert (unknown["agent"], told["agent"]) == (None, "rabbit@n1")
+    assert json.loads(run("describe", "a", "--json").stdout)["summary"]["gone"] is None
+
+
+@pytest.mark.usefixtures("both")
 def test_a_silent_agent_is_called_so_and_nothing_counts_as_gone(
     run: Run, heartbeats: MemoryHeartbeats
 ) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("at_ms", "interval_ms", "streams", "behind", "standing", "failing")
 #: An older agent does not say these.
-_NEW_NUMBERS = ("racing", "pages", "lag_ms")
+_NEW_NUMBERS = ("racing", "pages", "lag_ms", "left_out")
 _MAX_NUMBER = 2**63 - 1
 #: Whoever has an agent's rights can write any number of items; no cluster has so many nodes.
 _MAX_NODES = 1000

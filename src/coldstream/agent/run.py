@@ -218,7 +218,7 @@ class Agent:
             return
         if self._beats is None:
             self._beats = Beats(Teller(self.heartbeats), self.host)
-        self._beats.beat(speaker, self.settings, self._all_rows)
+        self._beats.beat(speaker, self.settings, self._all_rows, self._left_out())
         self.warnings = [*self.warnings, *self._beats.unheard]
 
     def _all_rows(self) -> list[Progress]:
@@ -230,6 +230,10 @@ class Agent:
         They are told of too, because a stream that no agent tells of counts as gone.
         """
         return []
+
+    def _left_out(self) -> int:
+        """Directories of the data directory that rules leave alone, of which nothing is told."""
+        return 0
 
     def _settled(self) -> bool:
         return all(follower.settled for follower in self._followers.values())

@@ -128,6 +128,9 @@ class SteeredAgent(Agent):
     def _undecided(self) -> list[Progress]:
         return list(self._nameless.rows.values())
 
+    def _left_out(self) -> int:
+        return len(self.steering.left)
+
     def _follower(self, stream: str) -> StreamFollower:
         follower = Agent._follower(self, stream)
         follower.steer(self.steering.settings_of(stream))

@@ -43,9 +43,9 @@ def word_of(row: Progress, now_ms: int) -> StreamWord:
 
 
 def heartbeat_of(
-    rows: Sequence[Progress], settings: AgentSettings, *, now_ms: int, pages: int
+    rows: Sequence[Progress], settings: AgentSettings, *, now_ms: int, pages: int, left_out: int = 0
 ) -> Heartbeat:
-    """What there is to say of the agent itself."""
+    """What there is to say of the agent itself, whose rules leave so many directories out."""
     lefts = [each.marks.headroom_seconds for each in rows]
     return Heartbeat(
         node=settings.node,
@@ -58,6 +58,7 @@ def heartbeat_of(
         racing=sum(left is not None and left < SHORT_HEADROOM for left in lefts),
         pages=pages,
         lag_ms=max((int(each.marks.lag_seconds * 1000) for each in rows), default=0),
+        left_out=left_out,
     )
 
 
@@ -73,18 +74,21 @@ class Teller:
     _count: int = 0  # of pages
     _told: dict[int, int] = field(default_factory=dict)  # hash of its words by page, oldest first
 
-    def tell(self, rows: Sequence[Progress], settings: AgentSettings, now_ms: int) -> str | None:
+    def tell(
+        self, rows: Sequence[Progress], settings: AgentSettings, now_ms: int, left_out: int = 0
+    ) -> str | None:
         """Send a heartbeat and some pages; why they did not arrive, None if they did.
 
         Args:
             rows: of all streams that the agent follows.
             settings: of the agent.
             now_ms: ms since the Unix epoch.
+            left_out: directories that its rules leave alone.
         """
         try:
             self._tell_pages(rows, settings.node, now_ms)
             pages = self._count if len(self._told) == self._count else 0
-            word = heartbeat_of(rows, settings, now_ms=now_ms, pages=pages)
+            word = heartbeat_of(rows, settings, now_ms=now_ms, pages=pages, left_out=left_out)
             self.heartbeats.beat(word)
         except ColdstreamError as exc:
             return f"no heartbeat: {exc}"
@@ -125,7 +129,11 @@ class Beats:
     _telling: bool = False  # one is on its way
 
     def beat(
-        self, speaker: Workers, settings: AgentSettings, rows: Callable[[], Sequence[Progress]]
+        self,
+        speaker: Workers,
+        settings: AgentSettings,
+        rows: Callable[[], Sequence[Progress]],
+        left_out: int,
     ) -> None:
         """Have it said, if it is time to and nothing is on its way.
 
@@ -133,19 +141,20 @@ class Beats:
             speaker: one thread.
             settings: of the agent, as they are now.
             rows: gives all streams that the agent follows.
+            left_out: directories that its rules leave alone.
         """
         now = self.host.monotonic()
         if self._telling or now - self._at < settings.heartbeat_seconds:
             return
         self._at, self._telling = now, True
         try:
-            speaker.submit(self._say, rows(), settings)
+            speaker.submit(self._say, rows(), settings, left_out)
         except Exception as exc:  # no thread, for one
             self.unheard, self._telling = (f"no heartbeat: {exc!r}",), False
 
-    def _say(self, rows: Sequence[Progress], settings: AgentSettings) -> None:
+    def _say(self, rows: Sequence[Progress], settings: AgentSettings, left_out: int) -> None:
         try:
-            why = self.teller.tell(rows, settings, self.host.now_ms())
+            why = self.teller.tell(rows, settings, self.host.now_ms(), left_out)
             self.unheard = () if why is None else (why,)
         except Exception as exc:  # a thread's exception is lost otherwise
             self.unheard = (f"no heartbeat: {exc!r}",)

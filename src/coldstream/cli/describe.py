@@ -163,10 +163,9 @@ def _agents_say(told: AgentsTold, stream: str, super_stream: str = "") -> dict[s
         stream: directory name.
         super_stream: that the catalog has recorded.
     """
-    known = told.complete or stream in told.said
     return {
         "super_stream": super_stream_of(told, stream, super_stream),
-        "gone": told.is_gone(stream) if known else None,
+        "gone": told.is_gone(stream),
     }
 
 

@@ -41,10 +41,12 @@ def streams(
     """List the streams of the remote tier.
 
     `agent` is the node that uploads, as its heartbeats say, or `gone` if all agents live and none
-    has the stream any more; `lag_s` and `lag_bytes` are what it has that is not here yet, and
-    `stuck_since` is when it last made progress, if something waits for minutes. Where its broker
-    proves nothing new of a stream for a minute, `(unproved)` follows its name; a stream of which
-    nothing was ever proved has no `state`. `super_stream` is the one of which it is a partition.
+    has the stream any more; where a rule of theirs leaves streams out, they cannot tell, and it is
+    empty. `lag_s` and `lag_bytes` are what it has that is not here yet, and `stuck_since` is when
+    it last made progress, if something waits for minutes. Where its broker proves nothing new of a
+    stream for a minute, `(unproved)` follows its name; a stream of which nothing was ever proved
+    has no `state`. `super_stream` is the one of which it is a partition.
+
     A stream in the state `deleting` can be had back until `undelete_until`, see `undelete`; of one
     in the state `deleted` nothing is left but this line. Streams of `doctor` are listed with
     `--match doctor` only.

@@ -34,6 +34,7 @@ class Heartbeat:
         pages: how many pages tell of its streams; 0 while not all have been written.
         lag_ms: for how long the oldest chunk of any of its streams has waited to be published; 0
             also where an older agent does not say.
+        left_out: directories that its rules leave alone; 0 likewise.
     """
 
     node: str
@@ -46,6 +47,7 @@ class Heartbeat:
     racing: int = 0
     pages: int = 0
     lag_ms: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

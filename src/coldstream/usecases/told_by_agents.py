@@ -66,6 +66,7 @@ class AgentsTold:
         said: by stream; first what counts most: the writer's node, then who has most.
         complete: whether every agent lives and has told of all its streams, so that a stream of
             which none of them tells is on no broker any more, or left out by their rules.
+        left_out: directories that rules leave out, at most so many at one agent.
         troubles: what could not be read.
         since_ms: when the oldest of what they say was said, ms since the Unix epoch.
     """
@@ -74,18 +75,23 @@ class AgentsTold:
     complete: bool
     troubles: Sequence[CorruptDataError]
     since_ms: int = 0
+    left_out: int = 0
 
     def of(self, stream: str) -> Said | None:
         """What counts most of a stream; None if nobody tells of it."""
         return next(iter(self.said.get(stream, ())), None)
 
-    def is_gone(self, stream: str) -> bool:
-        """Whether no broker has the stream any more, as far as agents can say.
+    def is_gone(self, stream: str) -> bool | None:
+        """Whether no broker has the stream any more; None if agents cannot say.
 
-        Of one that was made since, by the time in its name, none of them could have told.
+        Of one that was made since, by the time in its name, none of them could have told, and of
+        one that a rule leaves out none of them tells.
         """
-        made_ms = made_ns(stream) // 1_000_000
-        return self.complete and stream not in self.said and made_ms < self.since_ms
+        if stream in self.said:
+            return False
+        if not self.complete or self.left_out:
+            return None
+        return made_ns(stream) // 1_000_000 < self.since_ms
 
 
 def told_by_agents(heartbeats: Heartbeats, *, now_ms: int, stream: str | None = None) -> AgentsTold:
@@ -127,4 +133,6 @@ def told_by_agents(heartbeats: Heartbeats, *, now_ms: int, stream: str | None = 
         rows.sort(key=lambda row: (row.silent, not row.word.writer, -row.word.offsets[0], row.node))
     heard = all(each.pages and not is_silent(each, now_ms) for each in agents)
     since_ms = min((each.at_ms for each in agents), default=0)
-    return AgentsTold(said, bool(agents) and heard and not troubles, troubles, since_ms)
+    left_out = max((each.left_out for each in agents), default=0)
+    complete = bool(agents) and heard and not troubles
+    return AgentsTold(said, complete, troubles, since_ms, left_out)

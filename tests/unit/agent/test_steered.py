@@ -104,6 +104,19 @@ def test_a_stream_that_waits_for_its_name_is_not_told_to_be_gone(site: Site) -> 
     assert told.is_gone(LEFT)
 
 
+def test_a_stream_that_a_rule_leaves_alone_is_not_told_to_be_gone(site: Site) -> None:
+    """It is on every node; who reads `gone` may delete what the remote tier has of it."""
+    scene = Scene(site, Named())
+    write_stream(site.data_dir / LEFT, messages=10)
+    scene.names[LEFT] = QueueName("", "/", "audit")
+
+    assert scene.run(2) == []
+
+    told = told_by_agents(scene.heard, now_ms=EPOCH_MS + 1000)
+    assert told.complete
+    assert told.is_gone(LEFT) is None
+
+
 @pytest.mark.parametrize("committed", [Named(), AllCommitted()])
 def test_a_stream_that_waits_for_its_name_for_minutes_is_told_again_and_again(
     site: Site, committed: AllCommitted

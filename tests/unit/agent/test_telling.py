@@ -172,12 +172,12 @@ def test_a_fault_while_it_is_told_is_said_and_the_next_heartbeat_comes(where: st
         sent.append(machine.now)
         return scene.rows if not faults or where != "in its thread" else [faults.pop()]  # type: ignore[list-item]
 
-    beats.beat(Speaker(), SETTINGS, rows)
+    beats.beat(Speaker(), SETTINGS, rows, 0)
     assert beats.unheard[0].startswith("no heartbeat: ")
     machine.now += 59
-    beats.beat(Speaker(), SETTINGS, rows)
+    beats.beat(Speaker(), SETTINGS, rows, 0)
     machine.now += 1
-    beats.beat(Speaker(), SETTINGS, rows)
+    beats.beat(Speaker(), SETTINGS, rows, 0)
 
     assert (beats.unheard, len(sent)) == ((), 2)
     assert scene.beat.streams == 1

@@ -12,7 +12,7 @@ from coldstream.plans.stream_words import WordsPage
 from coldstream.ports import Heartbeats
 
 ONE = Heartbeat("rabbit@a", 1_800_000_000_000, 60_000, streams=7, behind=2, standing=1, failing=0)
-TWO = replace(ONE, node="rabbit@ä", at_ms=0, streams=2**63 - 1, lag_ms=86_400_000)
+TWO = replace(ONE, node="rabbit@ä", at_ms=0, streams=2**63 - 1, lag_ms=86_400_000, left_out=9)
 
 
 class HeartbeatsSuite:
