@@ -16,6 +16,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from coldstream.errors import InvalidInputError
+from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
@@ -24,7 +25,6 @@ from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TablePartition, TableRule
 from coldstream.jobs.materialise.schema import (
-    KEY_COLUMNS,
     MAX_DEPTH,
     MAX_FIELDS,
     MAX_LEAVES,
@@ -33,7 +33,6 @@ from coldstream.jobs.materialise.schema import (
 )
 from coldstream.jobs.materialise.task_result import TaskResult, encode_result, parse_result
 from coldstream.jobs.materialise.transform import first_schema
-from coldstream.jobs.materialise.window_commit import Tables
 from tests.support.memory_table import MemoryTable
 from tests.unit.jobs.test_materialise_run import BILLS, ORDERS, Site, Store
 
@@ -47,6 +46,9 @@ class LocalFiles(Store):
     def save(self, path: str, content: IO[bytes], size: int) -> None:
         StoredFiles().save(path, content, size)
 
+    def open(self, path: str, size: int) -> IO[bytes]:
+        return StoredFiles().open(path, size)
+
 
 @dataclass
 class IcebergSite(Site):
@@ -55,7 +57,9 @@ class IcebergSite(Site):
     root: Path = field(kw_only=True)
     store: Store = field(default_factory=LocalFiles)
 
-    def _table(self, name: str, columns: tuple[str, str, str]) -> IcebergTable:
+    def table(
+        self, name: str, columns: tuple[str, str, str], buckets: Buckets | None = None
+    ) -> IcebergTable:
         catalog = SqlCatalog(
             "tests",
             uri=f"sqlite:///{self.root}/catalog.db",
@@ -70,13 +74,7 @@ class IcebergSite(Site):
             columns=columns,
             files=StoredFiles(),
             new_id=lambda: f"{next(self.ids):016x}",
-        )
-
-    @property
-    def tables(self) -> Tables:
-        return Tables(
-            self._table(self.rule.table, columns_of(self.rule.body)),
-            self._table(self.rule.dead_letters, KEY_COLUMNS),
+            buckets=buckets,
         )
 
 

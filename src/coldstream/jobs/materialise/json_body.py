@@ -35,7 +35,8 @@ from coldstream.jobs.materialise.json_columns import (
 )
 from coldstream.jobs.materialise.json_fit import fitter, kind_of, printable
 from coldstream.jobs.materialise.json_text import parse_object, texts_of
-from coldstream.jobs.materialise.kinds import name_of, stored
+from coldstream.jobs.materialise.kinds import name_of, stored, without_values
+from coldstream.jobs.materialise.rows import with_type
 from coldstream.jobs.materialise.schema import (
     MAX_DEPTH,
     MAX_FIELDS,
@@ -194,10 +195,14 @@ def _one_by_one(
             growth.add({name: document[name] for name in saved})
         rescued.append([(printable(name), texts[name]) for name in saved] or None)
     arrays = tuple(
-        pa.array(column, stored(field.type)) for field, column in zip(known, columns, strict=True)
+        _array(column, stored(field.type)) for field, column in zip(known, columns, strict=True)
     )
     found = pa.schema([]) if growth is None else growth.found()
     return Parsed(arrays, pa.array(rescued, RESCUED_TYPE), errors, found)
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    return with_type(pa.array(values, without_values(kind)), kind)
 
 
 def _misfit(field: pa.Field, texts: Mapping[str, str]) -> str:

@@ -73,7 +73,7 @@ def _fit_of(kind: pa.DataType) -> Fit:
         return partial(_struct, {field.name: fitter(field) for field in kind})
     if pa.types.is_list(kind):
         return partial(_list, fitter(kind.value_field))
-    if pa.types.is_map(kind):
+    if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
         return partial(_map, fitter(kind.item_field))
     take = _leaf_of(kind)
 

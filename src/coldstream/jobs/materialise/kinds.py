@@ -86,6 +86,25 @@ def stored(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+def without_values(kind: pa.DataType) -> pa.DataType:
+    """A type that a table has, with null in the place of what no value of JSON can be.
+
+    That is what Python gives Arrow no values of: others may have given a table columns of UUIDs,
+    and pyarrow makes no array of a type with one inside, not even of nothing. Names in JSON are
+    text, so a map by anything else is no value, either.
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.null()
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(without_values(each.type)) for each in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(without_values(kind.value_type))
+    if pa.types.is_map(kind):
+        text = pa.types.is_string(kind.key_type)
+        return pa.map_(kind.key_type, without_values(kind.item_type)) if text else pa.null()
+    return kind
+
+
 def unstorable(kind: pa.DataType) -> pa.DataType | None:
     """Itself, or the first type inside, that no column of Iceberg has; None if there is none."""
     if pa.types.is_dictionary(kind):

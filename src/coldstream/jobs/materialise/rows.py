@@ -156,6 +156,8 @@ def with_type(column: pa.Array, kind: pa.DataType, known: pa.Field | None = None
     have = column.type if known is None else known.type
     if column.type == kind and (known is None or _same_ids(have, kind)):
         return column
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), kind)
     if pa.types.is_struct(kind):
         places = [_place(have, each) for each in kind]
         parts = [

@@ -5,7 +5,8 @@ twice writes twice under different names; the driver takes one of the two result
 
 No value may stop a table. Where one cannot be written the task begins anew, with care: it tries
 each batch before it is written, and halves one that fails until the rows that no file takes are
-alone. These are dead letters with the reason.
+alone. These are dead letters with the reason. What fails without any row is no fault of a message's
+(a column whose type cannot be made), and stops the table.
 """
 
 from __future__ import annotations
@@ -230,18 +231,43 @@ def transform_all(batch: pa.RecordBatch, rules: TaskRules) -> Transformed:
 
 
 def transform_what_can_be(batch: pa.RecordBatch, rules: TaskRules) -> Transformed:
-    """The same, with a dead letter for each message that cannot become a row of a file."""
+    """The same, with a dead letter for each message that cannot become a row of a file.
+
+    Raises:
+        InternalError: no message could; not even none can.
+    """
+    done = _tried(batch, rules)
+    if isinstance(done, Transformed):
+        return done
+    if not isinstance(nothing := _tried(batch.slice(0, 0), rules), Transformed):
+        raise InternalError(
+            f"no row can be written, whatever its message: {type(nothing).__name__}: {nothing}."
+            " Has somebody added a column of a type that this release does not know?"
+        ) from nothing
+    return _halved(batch, rules, done)
+
+
+def _halved(batch: pa.RecordBatch, rules: TaskRules, error: Exception) -> Transformed:
+    """A batch that failed."""
+    if batch.num_rows <= 1:
+        return refused(batch, rules.rows.schema, f"no row can be written of it: {error}")
+    middle = batch.num_rows // 2
+    halves = []
+    for half in (batch.slice(0, middle), batch.slice(middle)):
+        done = _tried(half, rules)
+        halves.append(done if isinstance(done, Transformed) else _halved(half, rules, done))
+    return joined(*halves)
+
+
+def _tried(batch: pa.RecordBatch, rules: TaskRules) -> Transformed | Exception:
+    """A batch as rows that can be written; or why not all can."""
     try:
         done = transform_all(batch, rules)
         attempt(done.rows, rules.rows)
     except _OF_VALUES as error:
         if isinstance(error, ColdstreamError):
             raise
-        if batch.num_rows <= 1:
-            return refused(batch, rules.rows.schema, f"no row can be written of it: {error}")
-        half = batch.num_rows // 2
-        first = transform_what_can_be(batch.slice(0, half), rules)
-        return joined(first, transform_what_can_be(batch.slice(half), rules))
+        return error
     return done
 
 

@@ -224,7 +224,11 @@ def by_unit(
 
 
 def attempt(rows: pa.RecordBatch, layout: FileLayout) -> None:
-    """Write rows to nowhere; raises what writing them to a file would raise."""
-    for _, part in by_unit(rows, layout):
+    """Write rows to nowhere; raises what writing them to a file would raise.
+
+    Also where there are none: a file may have a column that cannot be.
+    """
+    parts = [part for _, part in by_unit(rows, layout)] or [rows]
+    for part in parts:
         with parquet_writer(io.BytesIO(), layout.schema, layout.compression_level) as writer:
             writer.write_batch(part)
