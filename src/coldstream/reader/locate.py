@@ -9,13 +9,16 @@ Osiris's boundary rules, on top of the look-ups in the tree (`manifest.tree`):
     a time after all chunks  -> the end
 
 Which chunk of a fragment it is only its index (times) or its chunk headers (`last`) can tell, so
-for those two specs there are candidates, in the order in which they are to be tried.
+for those two specs there are candidates, in the order in which they are to be tried. Where these
+are damaged a reader that gives what can be read may begin before the damage and end behind it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum, auto
 
+from coldstream.errors import CorruptDataError
 from coldstream.fragment import FragmentIndex
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.root import Root
@@ -25,18 +28,34 @@ from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timest
 from coldstream.remote.roots import Glance, Snapshot
 
 
-def offset_of(root: Root, spec: OffsetSpec, objects: StreamObjects) -> int:
+class Edge(Enum):
+    """What of a range an offset is."""
+
+    START = auto()
+    END = auto()
+
+
+def offset_of(
+    root: Root, spec: OffsetSpec, objects: StreamObjects, edge: Edge | None = None
+) -> int:
     """The offset that a spec means, within [first, next] of `root`.
 
     The chunk that contains it is the first to be read; `root.next_offset` means the end: there is
     nothing yet.
+
+    Args:
+        root: of the stream.
+        spec: that is asked for.
+        objects: of the stream.
+        edge: for a range that is to have what is damaged and may be meant, so that whoever reads it
+            is told: a start is then that of the damage, an end lies behind its fragment. By
+            default such damage is an error.
 
     Raises:
         NotFoundError: an object of the manifest is gone.
         CorruptDataError: an object of the manifest is damaged.
         UnavailableError, PermissionDeniedError: from the adapters.
     """
-    fragments = objects.fragments
     match spec:
         case First():
             return root.first_offset
@@ -45,18 +64,46 @@ def offset_of(root: Root, spec: OffsetSpec, objects: StreamObjects) -> int:
         case Offset(value):
             return min(max(value, root.first_offset), root.next_offset)
         case Timestamp(value):
-            for entry in fragments_reaching(root, value, objects.groups):
-                index = fragments.open(entry).index
-                number = chunk_reaching(index, value, root.first_offset)
-                if number is not None:
-                    return max(index[number].chunk_id, root.first_offset)
+            found = _of_time(root, value, objects, edge)
         case Last():
-            for entry in fragments_backwards(root, objects.groups):
-                opened = fragments.open(entry)
-                number = fragments.last_user_chunk(opened)
-                if number is not None:
-                    return max(opened.index[number].chunk_id, root.first_offset)
-    return root.next_offset
+            found = _of_last(root, objects, edge)
+    return root.next_offset if found is None else max(found, root.first_offset)
+
+
+def _of_time(root: Root, value: int, objects: StreamObjects, edge: Edge | None) -> int | None:
+    """Of the first chunk at or after a time; None if there is none."""
+    for entry in fragments_reaching(root, value, objects.groups):
+        try:
+            index = objects.fragments.open(entry).index
+        except CorruptDataError:
+            if edge is None:
+                raise
+            if edge is Edge.START or entry.min_timestamp >= value:
+                return entry.first_offset
+            if entry.first_offset < root.first_offset:
+                continue  # the chunk may be one that retention took
+            return entry.next_offset
+        number = chunk_reaching(index, value, root.first_offset)
+        if number is not None:
+            return index[number].chunk_id
+    return None
+
+
+def _of_last(root: Root, objects: StreamObjects, edge: Edge | None) -> int | None:
+    """Of the last chunk with messages; None if there is none."""
+    for entry in fragments_backwards(root, objects.groups):
+        try:
+            opened = objects.fragments.open(entry)
+            number = objects.fragments.last_user_chunk(opened)
+        except CorruptDataError as error:
+            if edge is None:
+                raise
+            if edge is Edge.END:
+                return entry.next_offset
+            return max(error.offset or 0, entry.first_offset)
+        if number is not None:
+            return opened.index[number].chunk_id
+    return None
 
 
 def offset_within(seen: Snapshot | Glance, spec: OffsetSpec, objects: StreamObjects) -> int:

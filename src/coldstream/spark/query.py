@@ -23,7 +23,7 @@ from coldstream.manifest.root import Root
 from coldstream.manifest.tree import Fetch
 from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
-from coldstream.reader.locate import offset_of
+from coldstream.reader.locate import Edge, offset_of
 from coldstream.reader.objects import StreamObjects
 from coldstream.reader.spec import Offset, OffsetSpec, Timestamp
 from coldstream.remote.roots import Snapshots, root_at
@@ -251,11 +251,11 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
         key = root_key_of(remote.store, remote.prefix, item, options.as_of, now_ms=now_ms)
         root = root_at(remote.store, key, item.stream)
     objects = StreamObjects.of(remote.store, remote.prefix, item.stream)
-    start = offset_of(root, options.starting, objects)
+    start = start_of(options, root, objects)
     check_start(options, item.stream, root.next_offset)
     end = root.next_offset
     if options.ending is not None:
-        end = offset_of(root, options.ending, objects)
+        end = offset_of(root, options.ending, objects, _edge(options, Edge.END))
         _check_order(options, item.stream, start, end)
     asked = window.between(start, end)
     stream = PlannedStream(
@@ -270,6 +270,28 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
     )
     stream.check_offsets()
     return Planned(stream, root, objects.groups)
+
+
+def start_of(
+    options: Options, root: Root, objects: StreamObjects, spec: OffsetSpec | None = None
+) -> int:
+    """The offset at which a query begins; with damage that may hide it, unless it is to fail.
+
+    Args:
+        options: of the query.
+        root: of the stream.
+        objects: of the stream.
+        spec: in the place of the options' one.
+
+    Raises:
+        As `offset_of`.
+    """
+    asked = options.starting if spec is None else spec
+    return offset_of(root, asked, objects, _edge(options, Edge.START))
+
+
+def _edge(options: Options, edge: Edge) -> Edge | None:
+    return None if options.fail_on_corrupt else edge
 
 
 def check_start(options: Options, stream: str, next_offset: int) -> None:

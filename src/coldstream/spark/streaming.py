@@ -28,7 +28,6 @@ from coldstream.errors import LostRangeError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.root import Root
 from coldstream.reader.gap import Gap, GapReason
-from coldstream.reader.locate import offset_of
 from coldstream.reader.objects import StreamObjects
 from coldstream.reader.spec import First, Offset, Timestamp
 from coldstream.remote.roots import RootCache, Snapshot, Snapshots
@@ -42,6 +41,7 @@ from coldstream.spark.query import (
     check_start,
     lost_work,
     splits_of,
+    start_of,
     steps_of,
     works,
 )
@@ -298,7 +298,7 @@ class MicroBatchReader(DataSourceStreamReader):
             spec = First()  # it appeared after the query had begun, so all of it is new
         if self._position is None:
             check_start(self._options, stream, root.next_offset)
-        return offset_of(root, spec, objects)
+        return start_of(self._options, root, objects, spec)
 
     def _planned(
         self, stream: str, first: int, next_offset: int, before: Position

@@ -351,6 +351,73 @@ def test_a_fragment_whose_index_is_damaged_becomes_rows_once() -> None:
         assert [row["offset"] for row in rows if row["error"]] == list(range(30, 60))
 
 
+#: How many bytes before a fragment's end there is a byte that is flipped.
+WHERE_DAMAGED = {"index": 200, "trailer": 40, "magic": 1}
+
+
+@pytest.mark.parametrize("damaged", WHERE_DAMAGED)
+@pytest.mark.parametrize(
+    ("fragment", "given", "offsets"),
+    [
+        (1, {"startingOffset": "timestamp:10150"}, range(30, 90)),
+        (1, {"endingOffset": "timestamp:10150"}, range(60)),
+        (
+            1,
+            {"startingOffset": "timestamp:10120", "endingOffset": "timestamp:10150"},
+            range(30, 60),
+        ),
+        (1, {"endingOffset": "timestamp:10100"}, range(30)),
+        (0, {"startingOffset": "timestamp:10150"}, range(51, 90)),
+        (2, {"startingOffset": "last"}, range(60, 90)),
+        (2, {"endingOffset": "last"}, range(90)),
+    ],
+)
+def test_a_query_that_begins_or_ends_where_an_index_is_damaged_tells_of_all_that_may_be_meant(
+    damaged: str, fragment: int, given: dict[str, str], offsets: range
+) -> None:
+    tier = Tier()
+    root = tier.add(STREAM, in_groups(small_chunks(30), 10))
+    key = tier.key(root, STREAM, fragment)
+    tier.flip(key, len(tier.store.objects[key]) - WHERE_DAMAGED[damaged])
+    bad = range(30 * fragment, 30 * fragment + 30)
+
+    for partition_bytes in ("256m", "2500"):
+        rows = query(tier, stream=STREAM, partitionBytes=partition_bytes, **given).rows()
+        assert [row["offset"] for row in rows] == list(offsets)
+        assert [row["offset"] for row in rows if row["error"]] == [n for n in offsets if n in bad]
+    if set(bad) & set(offsets):
+        with pytest.raises(CorruptDataError):
+            query(tier, stream=STREAM, onCorrupt="fail", **given).rows()
+
+
+def test_a_query_that_begins_at_the_last_chunk_begins_with_it_where_it_is_damaged() -> None:
+    chunks = small_chunks(20)
+    tier = Tier()
+    root = tier.add(STREAM, in_groups(chunks, 10))
+    tier.flip(tier.key(root, STREAM, 1), 8 + 9 * len(chunks[0]))
+
+    rows = query(tier, stream=STREAM, startingOffset="last").rows()
+
+    assert [row["offset"] for row in rows if row["error"]] == [57, 58, 59]
+    assert len(rows) == 3
+
+
+def test_an_end_behind_a_damaged_index_is_sought_behind_what_retention_has_taken() -> None:
+    chunks = [chunk(3 * n, *(b"x",) * 3, timestamp=t) for n, t in enumerate((900, 100, 200, 300))]
+    tier = Tier()
+    root = tier.add(STREAM, [chunks[:2], chunks[2:]])
+    tier.commit(STREAM, replace(root, first_offset=3))
+    key = tier.key(root, STREAM, 0)
+    tier.flip(key, len(tier.store.objects[key]) - 1)
+
+    rows = query(tier, stream=STREAM, endingOffset="timestamp:300").rows()
+
+    assert [(row["offset"], bool(row["error"])) for row in rows] == [
+        *((n, True) for n in (3, 4, 5)),
+        *((n, False) for n in (6, 7, 8)),
+    ]
+
+
 def test_a_filter_on_time_does_not_hide_damage_within_it() -> None:
     chunks = small_chunks(30)
     tier = Tier()

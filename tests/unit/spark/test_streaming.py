@@ -209,6 +209,22 @@ def test_retention_that_overtakes_a_query_stops_it() -> None:
     assert len(spark.rows) == 10
 
 
+@pytest.mark.parametrize("stream", [A, "__a.*"])
+def test_a_query_that_begins_at_a_time_where_an_index_is_damaged_tells_of_it(stream: str) -> None:
+    tier = Tier()
+    root = tier.add(A, in_groups(small_chunks(30), 10))
+    key = tier.key(root, A, 1)
+    tier.flip(key, len(tier.store.objects[key]) - 1)
+    given = {"stream": stream, "startingOffset": "timestamp:10150"}
+
+    rows = Spark(tier, **given).all()
+
+    assert [offset for _, offset, _ in rows] == list(range(30, 90))
+    assert [offset for _, offset, error in rows if error] == list(range(30, 60))
+    with pytest.raises(CorruptDataError):
+        Spark(tier, **given, onCorrupt="fail").all()
+
+
 def test_a_stream_that_appears_later_is_read_from_its_first_message() -> None:
     tier = tier_of(a=10)
     spark = Spark(tier, stream="__.*", startingOffset="next")
