@@ -648,13 +648,21 @@ def odd_ones_fail(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-odd_ones_fail.schema = pa.schema(  # type: ignore[attr-defined]
+def none_fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same of somebody who has not thought of a batch without a message."""
+    if not batch.num_rows:
+        raise ValueError("no message")
+    return odd_ones_fail(batch)
+
+
+odd_ones_fail.schema = none_fails.schema = pa.schema(  # type: ignore[attr-defined]
     [pa.field("n", pa.int64(), nullable=False)]
 )
 
 
-def test_a_row_that_no_file_takes_is_a_dead_letter_and_the_others_are_rows() -> None:
-    site = Site({ORDERS: _bodies(100)}, TableRule(".*", "db.t", body=f"{__name__}:odd_ones_fail"))
+@pytest.mark.parametrize("function", ["odd_ones_fail", "none_fails"])
+def test_a_row_that_no_file_takes_is_a_dead_letter_and_the_others_are_rows(function: str) -> None:
+    site = Site({ORDERS: _bodies(100)}, TableRule(".*", "db.t", body=f"{__name__}:{function}"))
     report = site.run()
     dead = {row["offset"]: row["error"] for row in site.rows(dead=True).to_pylist()}
     bad = [n for n in range(100) if n % 10 == 3]
