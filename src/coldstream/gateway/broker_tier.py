@@ -32,6 +32,10 @@ _AHEAD = 2
 _NO_MEMBER = "no member of the stream answers"
 
 
+class CutShortError(UnavailableError):
+    """A subscription that the broker had taken has ended."""
+
+
 @dataclass(slots=True)
 class BrokerTier:
     """A cluster, asked at one node, and at others where that one has no member of a stream.
@@ -151,7 +155,9 @@ class BrokerTier:
             more: properties of the subscription: filters.
 
         Raises:
-            UnavailableError, NotFoundError, PermissionDeniedError, CorruptDataError: it has ended.
+            CutShortError: it has begun, and ended.
+            UnavailableError, NotFoundError, PermissionDeniedError: it has not begun.
+            CorruptDataError: what came is no chunk.
         """
         feed, connection = await self._with_its_own(
             vhost,
@@ -163,6 +169,8 @@ class BrokerTier:
                 fed = await feed.next()
                 yield fed
                 feed.taken()
+        except UnavailableError as exc:
+            raise CutShortError(exc.reason, stream=exc.stream) from exc
         finally:
             await connection.close()
 

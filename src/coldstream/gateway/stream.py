@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from coldstream.broker.answers import NoMemberError
 from coldstream.errors import (
+    ColdstreamError,
     ConflictError,
     NotFoundError,
     UnavailableError,
 )
-from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.broker_tier import BrokerTier, CutShortError
 from coldstream.gateway.continuity import Continuity
 from coldstream.gateway.feed import Fed
 from coldstream.gateway.hand_off import (
@@ -37,6 +39,8 @@ from coldstream.osiris.bloom import FilterMatcher
 from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
 
 _AGAIN_SECONDS, _AGAIN_MOST = 0.5, 30.0
+#: A subscription that the broker took, and that breaks after so long, is no failed attempt.
+_WELL_SECONDS = 2.0
 #: A broker that has no such queue is asked as often whether it has one by now.
 _ASK_AGAIN_SECONDS = 10.0
 #: Whoever waits for more of a log that may be another one looks as often whether his was deleted.
@@ -70,6 +74,8 @@ class TieredStream:
         poll_seconds: between two looks at a manifest that has nothing new.
         find_remote: looks for a remote tier that was not there at first.
         local_first: whether the local tier is read wherever it has what is due.
+        clock: monotonic seconds.
+        sleep: waits so many seconds for the next attempt.
     """
 
     vhost: str
@@ -81,6 +87,8 @@ class TieredStream:
     poll_seconds: float = 1.0
     find_remote: Callable[[], Awaitable[RemoteStream | None]] | None = None
     local_first: bool = False
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _given: Continuity = field(init=False)
     _missed: int = field(default=-1, init=False)  # what a member that was read has no more
 
@@ -168,7 +176,7 @@ class TieredStream:
         """
         failures = 0
         while True:
-            before = position
+            before, began = position, self.clock()
             try:
                 async with contextlib.aclosing(self._once(position, wanted)) as batches:
                     async for batch in batches:
@@ -178,12 +186,13 @@ class TieredStream:
                         if batch.parcels:
                             self.gave(batch.parcels[-1])
             except (UnavailableError, ConflictError) as exc:
-                failures = 0 if position > before else failures + 1
+                well = position > before or _was_well(exc, self.clock() - began)
+                failures = 0 if well else failures + 1
                 wait = min(_AGAIN_SECONDS * 2 ** min(failures, 10), _AGAIN_MOST)
                 self.tell(
                     self.name, f"the read at offset {position} tries again in {wait:g} s: {exc}"
                 )
-                await asyncio.sleep(wait)
+                await self.sleep(wait)
             else:
                 failures = 0
 
@@ -355,3 +364,15 @@ class TieredStream:
         if seen.root.next_offset <= position and seen.item.state.is_tombstone:
             raise NotFoundError("the stream was deleted", stream=self.name)
         return seen.root.next_offset > position
+
+
+def _was_well(error: ColdstreamError, lasted: float) -> bool:
+    """Whether an attempt was none of those that fail one after the other, though it gave nothing.
+
+    Who waits at the end of a quiet stream is given nothing, however well that goes.
+
+    Args:
+        error: that ended it.
+        lasted: seconds.
+    """
+    return lasted > (_WELL_SECONDS if isinstance(error, CutShortError) else _AGAIN_MOST)
