@@ -376,6 +376,8 @@ class Upstream:
                 self._fail(f"delivers more of {feed.stream!r} than it was given credit for")
         elif key == Key.CONSUMER_UPDATE:
             self._turn(fields.number("I"), fields.number("B"), fields.number("B"))
+        elif key == Key.CREDIT | RESPONSE:
+            pass  # only where the subscription has ended: whoever reads it is told in another way
         elif key & RESPONSE:
             answer = self._waiting.get((key & ~RESPONSE, fields.number("I")))
             if answer is not None and not answer.done():

@@ -21,7 +21,7 @@ from coldstream.broker.frames import (
     string,
 )
 from coldstream.errors import InvalidInputError, UnavailableError
-from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.broker_tier import BrokerTier, CutShortError
 from coldstream.gateway.upstream import Upstream
 from coldstream.reader.spec import First, Last, Next, Offset, Timestamp
 from coldstream_devkit.generator import build_chunk
@@ -242,6 +242,61 @@ def test_a_member_that_does_not_answer_is_not_the_last_word(
         assert (await anext(chunks)).parcel.header == CHUNK[:48]
         await chunks.aclose()
         await tier.close()
+
+    asyncio.run(run())
+
+
+def test_a_subscription_that_has_begun_and_breaks_is_told_from_one_that_never_began(
+    peers: Callable[[Answer], Peer],
+) -> None:
+    """Who waits at the end of a quiet stream goes on at once after the one, and not the other."""
+    begins = True
+
+    def broker(key: int, body: bytes) -> list[bytes]:
+        if key == Key.METADATA:
+            return [members(body, peer.port)]
+        if key == Key.SUBSCRIBE and not begins:
+            return [reply(Key.SUBSCRIBE, body, code=Code.NOT_AVAILABLE)]
+        if key == Key.SUBSCRIBE:
+            changed = frame(Key.METADATA_UPDATE, struct.pack(">H", 6) + string("orders"))
+            return [reply(Key.SUBSCRIBE, body), changed]
+        return logging_in(key, body)
+
+    peer = peers(broker)
+
+    async def run() -> None:
+        nonlocal begins
+        tier = BrokerTier(uri(peer), seconds=60)
+        with pytest.raises(CutShortError, match="has changed"):
+            await anext(tier.follow("/", "orders", 60, {}))
+        begins = False
+        with pytest.raises(UnavailableError) as found:
+            await anext(tier.follow("/", "orders", 60, {}))
+        assert not isinstance(found.value, CutShortError)
+        await tier.close()
+
+    asyncio.run(run())
+
+
+def test_credit_for_a_subscription_that_is_gone_does_not_end_the_connection(
+    peers: Callable[[Answer], Peer],
+) -> None:
+    """The answer to it is the only one without a correlation id: code, and subscription."""
+
+    def broker(key: int, body: bytes) -> list[bytes]:
+        if key == Key.CREDIT:
+            refused = struct.pack(">HB", Code.NO_SUBSCRIPTION, body[0])
+            return [frame(Key.CREDIT, refused, response=True)]
+        if key == Key.METADATA:
+            return [members(body, 1)]
+        return logging_in(key, body)
+
+    async def run() -> None:
+        upstream = await Upstream.connect(uri(peers(broker)), "/", seconds=60)
+        upstream.give_credit(9)
+        assert await upstream.exists("orders")
+        assert not upstream.broken
+        await upstream.close()
 
     asyncio.run(run())
 
