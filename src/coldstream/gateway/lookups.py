@@ -158,7 +158,7 @@ def wanted(properties: Mapping[str, str]) -> Wanted:
     filters = {name: value for name, value in properties.items() if name.startswith(_FILTER)}
     if not filters:
         return Wanted(None, {})
-    unfiltered = properties.get(_MATCH_UNFILTERED, "false").lower() == "true"
+    unfiltered = properties.get(_MATCH_UNFILTERED) == "true"  # a broker takes no other word
     values = tuple(value.encode() for value in filters.values())
     told = {**filters, _MATCH_UNFILTERED: "true" if unfiltered else "false"}
     return Wanted(FilterMatcher(values, unfiltered), told)
