@@ -1,4 +1,8 @@
-"""rbfly, a stock client for Python in Cython, reads from a gateway as from a broker."""
+"""rbfly, a stock client for Python in Cython, reads from a gateway as from a broker.
+
+Its release 0.10 passes over sub-batches, and over what follows in their chunks, from a broker as
+from here, so it is tried on streams without any.
+"""
 
 from __future__ import annotations
 
