@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from coldstream.adapters.dynamodb_item import parse_item
 from coldstream.errors import ColdstreamError, CorruptDataError, LostRangeError
 from coldstream.manifest.catalog import QueueName, StreamState
+from coldstream.manifest.entries import Entries
 from tests.cli.conftest import Run
 from tests.support.tier import PREFIX, Tier, chunk
 
@@ -92,3 +94,26 @@ def test_an_item_of_a_later_release_is_not_to_be_verified_by_this_one() -> None:
 def test_an_error_has_the_remedy_that_it_was_raised_with() -> None:
     assert LostRangeError("gone", remedy="look").remedy == "look"
     assert ColdstreamError("gone").remedy is None
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "segments"])
+def test_a_copy_that_retention_has_overtaken_is_gone_on_with_in_another_directory(
+    tier: Tier, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """`read on after it` cannot be done in that one: it takes no other --from."""
+    root = tier.add("s", [[chunk(n, b"%d" % n)] for n in range(6)])
+    words = ("export", "s", "--format", kind, "--to")
+    if kind == "jsonl":
+        assert run(*words, str(tmp_path / "a"), "--until", "2").exit_code == 0
+    else:
+        with monkeypatch.context() as killed:
+            killed.setattr("coldstream.copies.restore._write", lambda *_: sys.exit(9))
+            run(*words, str(tmp_path / "a"))
+    tier.commit("s", replace(root, first_offset=4, entries=Entries.of(list(root.entries)[4:])))
+
+    said = tried(run, *words, str(tmp_path / "a"))
+
+    assert "another directory" in said
+    assert said.endswith("--from 4")
+    assert run(*words, str(tmp_path / "a"), "--from", "4").exit_code == 2
+    assert run(*words, str(tmp_path / "b"), "--from", "4").exit_code == 0

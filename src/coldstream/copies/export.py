@@ -148,7 +148,7 @@ def _write(
     tell: Callable[[Exported], None],
 ) -> None:
     if read.position != done.next_offset:
-        refuse_lost(done.next_offset, read.position, stream)
+        refuse_lost(done.next_offset, read.position, stream, read.root)
     end = read.end
     file = _File(state.place, made, done)
 

@@ -221,7 +221,7 @@ def _write(
 ) -> None:
     """Write what is missing."""
     if read.position != start:
-        refuse_lost(start, read.position, stream)
+        refuse_lost(start, read.position, stream, read.root)
     position, writer = start, SegmentWriter(files)
     with closing(writer), closing(fetched(read, refuse_gap)) as pieces:
         for piece in pieces:
@@ -234,7 +234,7 @@ def _write(
             tell(Progress(position, size + writer.size))
         writer.finish()
     if position < end:
-        refuse_lost(position, end, stream)
+        refuse_lost(position, end, stream, read.root)
 
 
 def _check_last(reader: StreamReader, there: Written) -> None:
@@ -249,7 +249,7 @@ def _check_last(reader: StreamReader, there: Written) -> None:
         return
     read = reader.begin(Offset(last.chunk_id), Offset(last.next_offset))
     if read.position > last.chunk_id:
-        refuse_lost(last.chunk_id, read.position, reader.stream)
+        refuse_lost(last.chunk_id, read.position, reader.stream, read.root)
     with closing(fetched(read, refuse_gap)) as pieces:
         found = next((next(iter(piece.checked)).header for piece in pieces), None)
     if found != last:

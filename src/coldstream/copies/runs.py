@@ -26,6 +26,11 @@ from coldstream.reader.prefetch import in_order, workers
 #: Bytes of a fragment that a broker's files have not; an index record of theirs is the longer one.
 _BESIDE = len(HEADER) + len(INDEX_HEADER) + TRAILER_SIZE
 
+#: The same words fail for ever, and a directory takes no others.
+_IN_ANOTHER = (
+    "keep what is there, and copy what is left into another directory, with --to and --from {}"
+)
+
 
 class HistoryChangedError(ConflictError):
     """A claim has cut off, under a higher epoch, what was copied before."""
@@ -68,11 +73,19 @@ def refuse_gap(gap: Gap) -> None:
     Raises:
         LostRangeError: always.
     """
-    raise LostRangeError(str(gap), offset=gap.first_offset)
+    raise LostRangeError(
+        str(gap), offset=gap.first_offset, remedy=_IN_ANOTHER.format(gap.next_offset)
+    )
 
 
-def refuse_lost(first: int, next_offset: int, stream: str) -> None:
-    """Say that offsets which were there when a copy began are gone.
+def refuse_lost(first: int, next_offset: int, stream: str, root: Root) -> None:
+    """Say that offsets which were there when a copy began are gone, and how to have the rest.
+
+    Args:
+        first: the lowest of them.
+        next_offset: behind them.
+        stream: directory name.
+        root: by which they are gone.
 
     Raises:
         LostRangeError: always.
@@ -81,6 +94,7 @@ def refuse_lost(first: int, next_offset: int, stream: str) -> None:
         f"offsets {first} to {next_offset - 1} are not in the remote tier any more",
         stream=stream,
         offset=first,
+        remedy=_IN_ANOTHER.format(max(first, root.first_offset)),
     )
 
 
