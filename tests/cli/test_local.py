@@ -44,3 +44,26 @@ def test_a_setting_that_the_app_refuses_is_a_configuration_error_with_its_reason
     assert said.exit_code == 78
     assert "unknown setting nope" in said.stderr
     assert "network" not in said.stderr
+
+
+def test_a_setting_that_the_app_refuses_leaves_no_server_running(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It was started first, ran on, and nobody said so."""
+
+    def refuse(*_: Any, **__: Any) -> Path:
+        raise AppFailedError("the CDK app failed with code 1: app.py: unknown setting nope")
+
+    def start(*_: Any, **__: Any) -> Server:
+        raise AssertionError("a server was started")
+
+    monkeypatch.setattr(environment, "synth", refuse)
+    monkeypatch.setattr(environment.process, "start", start)
+
+    said = CliRunner().invoke(
+        app,
+        ["local", "up", "--project", str(ROOT), "--state", str(tmp_path / "s"), "--set", "nope=1"],
+    )
+
+    assert said.exit_code == 78, said.output
+    assert "unknown setting nope" in said.stderr

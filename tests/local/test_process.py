@@ -19,6 +19,7 @@ from coldstream.errors import ConflictError, InvalidInputError, UnavailableError
 from coldstream_devkit.emulator import Emulator
 from coldstream_devkit.local import process
 from coldstream_devkit.local.install import install
+from coldstream_devkit.local.process import EmbeddedAwsError
 from coldstream_devkit.local.progress import silent
 from tests.support.probe_stack import Probe, eventually
 
@@ -80,14 +81,27 @@ def test_state_that_is_tied_to_a_port_is_not_served_on_another(
         process.start(emulator.root, tmp_path, port=4568, progress=silent)
 
 
-def test_a_port_that_is_taken_is_named_in_the_error(emulator: Emulator, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_named_in_the_error_with_what_helps(
+    emulator: Emulator, tmp_path: Path
+) -> None:
+    """The network and AWS_REGION were to be checked."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
 
-        with pytest.raises(UnavailableError, match=rf"cannot listen on 127.0.0.1:{port}"):
+        with pytest.raises(
+            EmbeddedAwsError, match=rf"cannot listen on 127.0.0.1:{port}"
+        ) as refused:
             process.start(emulator.root, tmp_path, port=port, progress=silent)
+        assert "--port 0" in str(refused.value.remedy)
+
+        # What a directory holds has URLs with its port in them: no other one helps.
+        (tmp_path / "server.json").write_text(f'{{"pid": 1, "port": {port}}}')
+        with pytest.raises(EmbeddedAwsError) as tied:
+            process.start(emulator.root, tmp_path, port=port, progress=silent)
+        assert "--state" in str(tied.value.remedy)
+        assert "--port" not in str(tied.value.remedy)
 
 
 def test_a_start_that_failed_does_not_forget_which_port_the_state_is_tied_to(
@@ -104,7 +118,7 @@ def test_a_start_that_failed_does_not_forget_which_port_the_state_is_tied_to(
 def test_a_server_that_cannot_start_shows_the_end_of_its_log(
     emulator: Emulator, tmp_path: Path
 ) -> None:
-    with pytest.raises(UnavailableError, match="no such correction: nonsense"):
+    with pytest.raises(EmbeddedAwsError, match="no such correction: nonsense"):
         process.start(emulator.root, tmp_path, skip="nonsense", progress=silent)
 
 

@@ -21,8 +21,15 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from coldstream.adapters.sessions import new_session
-from coldstream.errors import ConflictError, NotFoundError, UnavailableError
-from coldstream_devkit.local.process import ACCESS_KEY, ACCOUNT, REGION, SECRET_KEY, Server
+from coldstream.errors import ConflictError, NotFoundError
+from coldstream_devkit.local.process import (
+    ACCESS_KEY,
+    ACCOUNT,
+    REGION,
+    SECRET_KEY,
+    EmbeddedAwsError,
+    Server,
+)
 from coldstream_devkit.local.progress import Progress, to_stderr
 
 _BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
@@ -94,7 +101,7 @@ def deploy(
     Raises:
         NotFoundError: there is no such stack in the assembly.
         ConflictError: another deployment of the stack is under way, or died with its server.
-        UnavailableError: CloudFormation failed or took too long; the message has its reasons.
+        EmbeddedAwsError: CloudFormation failed or took too long; the message has its reasons.
     """
     started = time.monotonic()
     manifest = assembly / f"{stack}.assets.json"
@@ -228,7 +235,7 @@ def _apply(
             raise
     status = _wait(cloudformation, stack, deadline)
     if status not in _GOOD_ENDS:
-        raise UnavailableError(
+        raise EmbeddedAwsError(
             f"stack {stack} ended as {status}:\n{_failures(cloudformation, stack)}"
         )
     return "created" if found is None else "updated"
@@ -252,7 +259,7 @@ def _wait(cloudformation: Any, stack: str, deadline: float) -> str:
         if not status.endswith("_IN_PROGRESS"):
             return status
         if time.monotonic() > deadline:
-            raise UnavailableError(
+            raise EmbeddedAwsError(
                 f"stack {stack} is still {status}:\n{_failures(cloudformation, stack)}"
             )
         time.sleep(_POLL_SECONDS)

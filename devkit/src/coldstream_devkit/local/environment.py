@@ -123,6 +123,7 @@ def _up(
     server = process.running(state_dir)
     started = server is None
     if server is None:
+        synth(root, context=context, progress=progress)  # what the app refuses starts no server
         used = process.recorded_port(state_dir)
         chosen = port if port is not None else used if used is not None else DEFAULT_PORT
         server = process.start(root, state_dir, port=chosen, progress=progress)

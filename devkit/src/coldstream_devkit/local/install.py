@@ -89,7 +89,7 @@ def _find_uv() -> str:
     beside = Path(sys.executable).with_name("uv")
     if beside.exists():
         return str(beside)
-    raise UnavailableError("uv is needed to install the embedded AWS: pip install uv")
+    raise UnavailableError("uv is needed to install the embedded AWS", remedy="pip install uv")
 
 
 def _run(command: list[str]) -> None:

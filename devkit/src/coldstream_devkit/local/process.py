@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -34,8 +35,17 @@ _LOG_TAIL_BYTES = 3000
 # certificates must not reach it, let alone the handlers that it starts.
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "USER", "LOGNAME")
 
+#: The code with which a server ends that may not have its port is the reason's own number.
+_NO_PORT = (errno.EADDRINUSE, errno.EACCES)
+
 # Servers that this very process has started: an ended child stays until its parent looks at it.
 _children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+class EmbeddedAwsError(UnavailableError):
+    """The embedded AWS does not do what is asked of it: no network and no setting of AWS helps."""
+
+    remedy = "read what it says above; its whole log is server.log in the directory of --state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +108,7 @@ def start(
     Raises:
         ConflictError: a server runs on this directory already.
         InvalidInputError: what the directory holds is tied to another port.
-        UnavailableError: it did not start, or not in time; the message ends with its log.
+        EmbeddedAwsError: it did not start, or not in time; the message ends with its log.
     """
     state_dir = state_dir.resolve()
     python = install(root, progress=progress)
@@ -208,16 +218,23 @@ def _wait_until_ready(process: subprocess.Popen[bytes], state_dir: Path, seconds
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise UnavailableError(
-                f"the embedded AWS ended with code {process.returncode}{_log_tail(state_dir)}"
+            raise EmbeddedAwsError(
+                f"the embedded AWS ended with code {process.returncode}{_log_tail(state_dir)}",
+                remedy=_another_port(state_dir) if process.returncode in _NO_PORT else None,
             )
         server = running(state_dir)
         if server is not None and server.pid == process.pid and _answers(server):
             return server
         time.sleep(0.03)
-    raise UnavailableError(
+    raise EmbeddedAwsError(
         f"the embedded AWS did not answer within {seconds:.0f} s{_log_tail(state_dir)}"
     )
+
+
+def _another_port(state_dir: Path) -> str:
+    if recorded_port(state_dir) is None:
+        return "give another port with --port, or --port 0 for any free one"
+    return "end what listens there: what is kept is tied to that port; or give another --state"
 
 
 def _answers(server: Server) -> bool:

@@ -84,7 +84,8 @@ def _listen(port: int) -> socket.socket:
     try:
         listener.bind((HOST, port))
     except OSError as exc:
-        sys.exit(f"cannot listen on {HOST}:{port}: {exc.strerror}; choose another port")
+        sys.stderr.write(f"cannot listen on {HOST}:{port}: {exc.strerror}\n")
+        sys.exit(exc.errno)  # by which whoever has started it knows the reason
     return listener
 
 
