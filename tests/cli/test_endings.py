@@ -90,6 +90,13 @@ def test_an_output_that_cannot_be_written_is_74_and_never_success(
     assert "  failed" not in done.stderr
 
 
+@pytest.mark.parametrize("command", ["--help", "read --help", "--version", "read s -o raw"])
+def test_a_reader_who_has_gone_has_what_he_wanted(command: str) -> None:
+    done = shell(f'{{ $RUN {command}; echo "ended with $?" >&2; }} | true', count=100_000)
+
+    assert done.stderr == "ended with 0\n"
+
+
 @pytest.mark.parametrize("command", ["export s", "restore s"])
 def test_a_target_whose_disk_is_full_is_named_and_the_same_command_goes_on_later(
     command: str, tmp_path: Path

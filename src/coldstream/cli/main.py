@@ -142,7 +142,8 @@ def main() -> None:
     try:
         app(prog_name="coldstream")
     except SystemExit as left:
-        code = left.code
+        # Who reads our help no longer (`| head`) has what he wanted, as of every command.
+        code = ExitCode.OK if isinstance(left.__context__, BrokenPipeError) else left.code
         with contextlib.suppress(BrokenPipeError):
             _flush()
     except OSError as error:  # help and usage are written outside of any command
