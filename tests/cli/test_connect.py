@@ -29,7 +29,7 @@ def _no_aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def regions() -> set[str]:
     """Of all clients of one command."""
-    remote: Any = connecting.connect(bucket="b", table="t", prefix="p/")
+    remote: Any = connecting.connect(bucket="bucket", table="table", prefix="p/")
     return {
         remote.catalog._client.meta.region_name,
         remote.store._store.config["region"],
@@ -68,7 +68,7 @@ def test_the_region_of_a_profile_is_that_of_the_bucket_too(monkeypatch: pytest.M
 
 def fails(*options: str) -> tuple[int, str]:
     """How a command fails: by three lines, with no traceback."""
-    given = ["streams", "--bucket", "b", "--table", "t", *options]
+    given = ["streams", "--bucket", "bucket", "--table", "table", *options]
     result = CliRunner().invoke(app, given)
     assert "Traceback" not in result.stderr
     assert len(result.stderr.splitlines()) == 3
@@ -114,8 +114,25 @@ def test_without_a_region_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -
     assert "AWS_REGION" in said
 
 
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB"])
+def test_an_endpoint_that_is_no_url_is_what_is_to_be_corrected(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """AWS_REGION and credentials were, which were right."""
+    keys(monkeypatch)
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv(name, "notaurl")
+
+    code, said = fails()
+
+    assert code == 78
+    assert "notaurl" in said.splitlines()[0]
+    assert "AWS_ENDPOINT_URL" in said.splitlines()[2]
+    assert "AWS_REGION" not in said
+
+
 @pytest.mark.parametrize(
-    "bucket", ["a b/../c", "../c", "a/b", "x..y", "-a", "a\x00b", "é", "x" * 300, " b"]
+    "bucket", ["a b/../c", "../c", "a/b", "x..y", "-a", "a\x00b", "é", "x" * 300, " bb", "bb"]
 )
 def test_a_name_that_no_bucket_can_have_is_refused_before_any_client_sees_it(
     monkeypatch: pytest.MonkeyPatch, bucket: str
@@ -141,7 +158,7 @@ def test_a_url_in_the_place_of_a_bucket_is_told_which_part_of_it_is_wanted(
     assert "try: give the name alone: tier" in said
 
 
-@pytest.mark.parametrize("table", ["a/b", "a b", "x" * 300, "arn:aws:s3:::t"])
+@pytest.mark.parametrize("table", ["a/b", "a b", "x" * 300, "tt", "arn:aws:s3:::t"])
 def test_a_name_that_no_table_can_have_is_refused(
     monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
@@ -159,4 +176,4 @@ def test_the_arn_of_a_table_is_a_name_of_it(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
     arn = "arn:aws:dynamodb:eu-central-1:123456789012:table/coldstream-Catalog"
 
-    assert connecting.connect(bucket="b", table=arn, prefix="p/").prefix == "p/"
+    assert connecting.connect(bucket="bucket", table=arn, prefix="p/").prefix == "p/"

@@ -73,7 +73,7 @@ def test_flags_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
 
-    remote = connecting.connect(bucket="b", table="t", prefix="p/")
+    remote = connecting.connect(bucket="bucket", table="table", prefix="p/")
 
     assert remote.prefix == "p/"
 

@@ -17,9 +17,10 @@ from coldstream.errors import UnavailableError
 DEFAULT_REGION = "us-east-1"
 
 _ELSE = "AWS_REGION, or AWS_ENDPOINT_URL; nothing is lost by this"
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+#: Both want 3 characters; the oldest buckets of us-east-1 have up to 255, and other letters.
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}")
 _TABLE = re.compile(
-    r"[A-Za-z0-9_.-]{1,255}|arn:[a-z0-9-]+:dynamodb:[a-z0-9-]+:[0-9]+:table/[\w.-]+"
+    r"[A-Za-z0-9_.-]{3,255}|arn:[a-z0-9-]+:dynamodb:[a-z0-9-]+:[0-9]+:table/[\w.-]+"
 )
 
 

@@ -99,7 +99,13 @@ def _configured(make: Callable[[], _T]) -> _T:
 
     try:
         return make()
-    except (BotoCoreError, ValueError) as exc:
+    except BotoCoreError as exc:
         raise ConfigurationError(
             str(exc), remedy="set AWS_REGION and credentials as for every AWS SDK"
+        ) from exc
+    except ValueError as exc:  # of nothing but an endpoint that is no URL
+        raise ConfigurationError(
+            str(exc),
+            remedy="set AWS_ENDPOINT_URL (or that of one service) to a URL such as"
+            " https://HOST:PORT, or unset it",
         ) from exc
