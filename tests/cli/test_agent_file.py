@@ -130,7 +130,9 @@ def test_how_much_may_be_held_is_a_setting(file: Path) -> None:
 
 
 def test_a_file_is_enough(file: Path, tmp_path: Path) -> None:
-    file.write_text(f'bucket = "b"\ntable = "t"\ndata_dir = "{tmp_path}"\ncommitted = "all"\n')
+    file.write_text(
+        f'bucket = "bucket"\ntable = "table"\ndata_dir = "{tmp_path}"\ncommitted = "all"\n'
+    )
 
     ended = run("config", "--config", file)
 
@@ -199,7 +201,7 @@ def test_a_file_that_is_no_text_is_told_as_such(file: Path, body: bytes | None, 
 def test_a_mistake_in_a_uri_never_repeats_it(file: Path) -> None:
     file.write_text(
         'data_dir = "/x"\ncommitted = "broker"\nmanagement_uri = "http://localhost"\n'
-        f'bucket = "b"\ntable = "t"\nstream_uri = "amqp://tier:{SECRET}@127.0.0.1:5552"\n'
+        f'bucket = "bucket"\ntable = "table"\nstream_uri = "amqp://tier:{SECRET}@127.0.0.1:5552"\n'
     )
     broken = file.with_name("broken.toml")
     broken.write_text(f'stream_uri = ["rabbitmq-stream://tier:{SECRET}@127.0.0.1:5552"]')
@@ -261,6 +263,33 @@ def test_check_needs_a_remote_tier_and_what_the_broker_asks_for(file: Path) -> N
     file.write_text('data_dir = "/x"\ncommitted = "broker"\n')
     assert "needs --stream-uri" in run("config", "--config", file).stderr
     assert "--committed is missing" in run("config", "--data-dir", "/x").stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("uploads = 0", "parallel uploads"),
+        ("uploads = -1", "parallel uploads"),
+        ('upload_stall = "0s"', "--upload-stall"),
+        ('bucket = "bb"', "no bucket can have this name"),
+        ('table = "a b"', "no table can have this name"),
+        ('stream_uri = "amqp://x"', "a stream URI is"),
+        ('management_uri = "ftp://x"', "management"),
+        ('names = "/nowhere.json"', "cannot be read"),
+        ('[[streams]]\nvhost = "t"\nfragment_size = "1GiB"', "rule 1"),
+    ],
+)
+def test_a_value_that_is_wrong_is_told_before_those_that_are_missing(
+    file: Path, line: str, words: str
+) -> None:
+    """It was found out when the last of the others was given."""
+    file.write_text(line)
+
+    ended = run("config", "--config", file)
+
+    assert ended.exit_code in (2, 78)
+    assert words in ended.stderr
+    assert "missing" not in ended.stderr
 
 
 def test_the_installed_file_is_the_one_that_config_shows(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coldstream.adapters.settings import check_bucket, check_table
 from coldstream.cli.agent_config import show_setup
 from coldstream.cli.agent_log import AgentLog
 from coldstream.cli.agent_options import AgentOptions, LogFormat
@@ -177,17 +178,38 @@ def config(
 
 
 def _check(setup: Setup) -> None:
-    """See whatever can be seen without sending anything.
+    """See whatever can be seen without sending anything: what is there, then what is missing.
 
     Raises:
         InvalidInputError: a setting is missing or wrong.
+        MisconfiguredError: a name that no bucket or table can have.
     """
     options, where = setup.options, setup.where
+    # A file that is not finished yet can be wrong already.
+    options.check_given()
+    setup.file.selection().check(options.settings(where.bucket))
+    _check_given(options, where)
     options.check()
     check_place(bucket=where.bucket, table=where.table, prefix=where.prefix)
-    setup.file.selection().check(options.settings(where.bucket))
     gate = _gate(options) if options.committed == "broker" else None
     _committed(options, gate), _names(options, gate)
+
+
+def _check_given(options: AgentOptions, where: Where) -> None:
+    """See that names and addresses are some, as far as they are given; raises as `_check`."""
+    from coldstream.broker.connection import StreamUri
+    from coldstream.broker.management import Management
+
+    if where.bucket:
+        check_bucket(where.bucket)
+    if where.table:
+        check_table(where.table)
+    if options.stream_uri:
+        StreamUri.parse(options.stream_uri)
+    if options.management_uri:
+        Management.parse(options.management_uri)
+    if options.names is not None:
+        read_names(options.names, options.cluster)
 
 
 def _serve(stack: ExitStack, service: Service, port: int, address: str) -> None:

@@ -207,20 +207,28 @@ class AgentOptions:
             )
         return Path(self.data_dir)
 
+    def check_given(self) -> None:
+        """See that no value is wrong by itself; `settings` sees to those that it takes.
+
+        Raises:
+            InvalidInputError: says which.
+        """
+        if not self.upload_stall or not self.upload_answer:
+            raise InvalidInputError("--upload-stall and --upload-answer are more than 0 s")
+
     def check(self) -> None:
-        """See that nothing is missing that can be seen without asking anybody.
+        """See that nothing is wrong or missing that can be seen without asking anybody.
 
         Raises:
             InvalidInputError: says what to give.
         """
+        self.check_given()
         self.directory()
         if not self.committed:
             raise InvalidInputError(
                 '--committed is missing; give "broker", "all" or a file of offsets, here or as'
                 " committed in the file of --config"
             )
-        if not self.upload_stall or not self.upload_answer:
-            raise InvalidInputError("--upload-stall and --upload-answer are more than 0 s")
         if self.committed == "broker" and not self.stream_uri:
             raise InvalidInputError("--committed broker needs --stream-uri")
         if self.committed == "broker" and not self.management_uri and self.names is None:
