@@ -48,8 +48,8 @@ def streams(
     has no `state`. `super_stream` is the one of which it is a partition.
 
     A stream in the state `deleting` can be had back until `undelete_until`, see `undelete`; of one
-    in the state `deleted` nothing is left but this line. Streams of `doctor` are listed with
-    `--match doctor` only.
+    in the state `deleted` nothing is left but this line, with the figures that it had last. Streams
+    of `doctor` are listed with `--match doctor` only.
 
     Example: coldstream streams --match orders --json
     """
