@@ -113,7 +113,11 @@ class Lanes:
     def follow(self, settings: AgentSettings) -> None:
         """Go on with other settings."""
         with self._changed:
-            self.link.change(settings.uploads, settings.target_size, settings.flush_ms / 1000)
+            link = self.link
+            was_good = self._told_link == link.most * link.full
+            link.change(settings.uploads, settings.target_size, settings.flush_ms / 1000)
+            if was_good:  # nothing has become quicker or slower
+                self._told_link = link.most * link.full
             self._tell_link()
 
     @property

@@ -120,8 +120,9 @@ class Link:
     def change(self, most: int, full: int, seconds: float) -> None:
         """Go on with other limits."""
         if (most, full, seconds) != (self.most, self.full, self.seconds):
+            all_at_once = self.at_once == self.most
             self.most, self.full, self.seconds = most, full, seconds
-            self.at_once, self._cap = min(self.at_once, most), full
+            self.at_once, self._cap = most if all_at_once else min(self.at_once, most), full
             self._cut_to_size()
 
     def _decide(self, now: float) -> None:

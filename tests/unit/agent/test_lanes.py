@@ -133,6 +133,23 @@ def test_a_slow_link_is_told_when_it_gets_so_and_when_it_is_good_again_not_each_
     assert lanes.words()[-1] == "uploads go quickly again: fragments are full ones"
 
 
+@pytest.mark.parametrize(
+    "other",
+    [{"target_size": 2**20}, {"target_size": 2**28, "memory_budget": 2**30}, {"uploads": 9}],
+    ids=str,
+)
+def test_a_change_of_settings_is_told_as_no_change_of_a_good_link(other: dict[str, int]) -> None:
+    machine = Machine()
+    lanes = lanes_of(machine)
+    slowly(lanes, machine, 200e6, 30)
+    for settings in (AgentSettings(**other), AgentSettings()):  # type: ignore[arg-type]
+        machine.now += 100
+        lanes.follow(settings)
+        slowly(lanes, machine, 2e9, 30)
+
+    assert lanes.words() == []
+
+
 @dataclass
 class Clock:
     now: float = 0.0
