@@ -161,7 +161,7 @@ def of_truncation(done: Truncation) -> str:
 def of_take_over(stream: str, offset: int, seconds: float) -> str:
     """What a person should know of a stream whose writer's agent does nothing."""
     return (
-        "the agent beside the stream's writer has published nothing for minutes although something"
+        "the agent beside the stream's writer has published nothing in its time although something"
         f" waits; this node does its work for {seconds:.0f} s (stream {stream}, offset {offset})"
     )
 

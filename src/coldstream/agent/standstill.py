@@ -100,6 +100,7 @@ class StandstillWatch:
         if offsets == 0:
             return
         progress.standstill = Standstill(seconds, offsets, reason)
-        progress.notices.append(
-            f"{progress.standstill} (stream {progress.stream}, offset {progress.next_offset})"
-        )
+        words = str(progress.standstill)
+        if progress.error is None:  # else it says where by itself
+            words += f" (stream {progress.stream}, offset {progress.next_offset})"
+        progress.notices.append(words)

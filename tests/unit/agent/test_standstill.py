@@ -42,6 +42,7 @@ def test_a_stream_that_stands_still_says_so_every_few_minutes_with_why_and_how_m
     assert 9 <= len(told(run)) <= 13
     for part in ("the table does not answer", "30 offsets", STREAM, "58 minutes"):
         assert part in told(run)[-1]
+    assert told(run)[-1].count("(stream ") == 1, "where it is, is said once"
     standing = run.agent.progress()[0].standstill
     assert standing is not None
     assert standing.offsets == 30
