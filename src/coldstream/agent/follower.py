@@ -240,6 +240,11 @@ class StreamFollower:
 
     def failed(self, piece: Slice, error: ColdstreamError, now: float) -> None:
         """An upload has failed for good: cut again from it, up to the chunk at fault if one is."""
+        if piece.next_offset <= self.course.next_offset and not isinstance(error, CorruptDataError):
+            # Another agent's is published, so what was held for this one was let go.
+            self.course = between.landed(self.course, piece.first_offset, now)
+            self._tell()
+            return
         failure = self._failure(error, now)
         self.course = between.given_back(
             self.course, piece.first_offset, failure.error, now, failure.again_at

@@ -934,3 +934,28 @@ def test_what_an_older_writer_has_uploaded_in_a_gap_is_taken_whatever_is_held_be
     Steps(site, held=held, last_copy=True).go_on(12)
 
     assert (120, 150, "FRAGMENT") in tree(site)
+
+
+def test_an_upload_whose_range_another_agent_has_published_may_fail(
+    site: Site, tmp_path: Path
+) -> None:
+    """What was held for it is let go then: the stream was told to fail, for a file that is gone."""
+    neighbour = Neighbour(site, tmp_path / "other")
+    neighbour.holds(100)
+    write(site, 100)
+    steps = Steps(site)
+    jobs = steps.step()
+    neighbour.acts()
+    commit_runs(site.context(), STREAM, pause=no_pause)
+    jobs += steps.step(60)
+    for path in (site.data_dir / STREAM).iterdir():
+        path.unlink()
+    write(site, 20, start_offset=100)
+
+    for job in jobs:
+        steps.follower.failed(job.piece, UnavailableError("the file is gone"), steps.now)
+    steps.go_on(4)
+
+    assert steps.follower.progress.error is None
+    assert holes(site) == []
+    assert tree(site)[-1][1] == 120
