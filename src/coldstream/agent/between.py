@@ -36,6 +36,20 @@ def landed(course: Course, first_offset: int, now: float) -> Course:
     return outdated(course) if suspect.joins else course
 
 
+def overtaken(course: Course, first_offset: int, now: float) -> Course:
+    """An upload has failed that nobody needs: the manifest has its range by now.
+
+    Args:
+        course: of the stream.
+        first_offset: of the slice.
+        now: monotonic seconds.
+    """
+    course = landed(course, first_offset, now)
+    if course.flying or course.next_offset <= course.position:
+        return course
+    return replace(course, position=course.next_offset, cut_offset=course.next_offset)
+
+
 def given_back(
     course: Course, first_offset: int, error: ColdstreamError, now: float, again_at: float
 ) -> Course:
