@@ -124,6 +124,10 @@ METRIC_DIMENSION_JOB = "job"
 JOBS = ("materialise", "scrub", "profile", "rebuild", "fleet")
 _SCRIPTS = {"profile": "profile_streams.py"}
 
+#: Behind the error of an execution that has told `report` of it, or else its event would count it
+#: once more. The definitions of the state machines have it, too.
+ERROR_REPORTED = " (reported)"
+
 _REASON = re.compile(r"[A-Za-z0-9_-]{1,34}")
 
 

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+from typing import Any
+
+import pytest
 
 from coldstream import deployment
 from functions.report import handler
@@ -41,6 +44,64 @@ def test_a_scan_that_failed_has_no_streams_to_name(site: Site) -> None:
 
     (line,) = site.logged("ERROR")
     assert (line["streams"], line["cause"]) == ([], "")
+
+
+@pytest.mark.parametrize(
+    ("event", "streams"),
+    [
+        ({"workflow": "collect", "error": ERROR, "work": "x"}, []),
+        ({"workflow": "collect", "error": ERROR, "work": {"stream": "a"}}, []),
+        ({"workflow": "collect", "error": ERROR, "work": 7}, []),
+        ({"workflow": "collect", "error": ERROR, "work": ["x", {}, {"stream": 7}, None]}, []),
+        ({"workflow": "collect", "error": ERROR, "work": ["x", {"stream": "a"}]}, ["a"]),
+        ({"workflow": "collect", "error": ERROR, "work": [{"stream": "\ud800"}]}, ["\\ud800"]),
+        ({"workflow": "collect", "error": ERROR, "work": [{"stream": "a" * 900}]}, ["a" * 255]),
+        ({"workflow": "collect", "error": ERROR, "given": {"work": [{"stream": "a"}]}}, ["a"]),
+        ({"workflow": "collect", "error": ERROR, "given": "x"}, []),
+        ({"workflow": "collect", "error": "E"}, []),
+        ({"workflow": "collect", "error": {"Error": 7, "Cause": [1]}}, []),
+        ({"detail": "x", "workflow": "collect"}, []),
+        ({"detail": {"stateMachineArn": "collect"}}, []),
+        ({"detail": {"jobName": "collect"}}, []),
+    ],
+)
+def test_a_failure_is_told_whatever_the_event_holds(
+    site: Site, event: dict[str, Any], streams: list[str]
+) -> None:
+    """People start machines by hand, and what they wrote as `work` comes here as it is."""
+    assert handler(event, Invocation()) == {}
+
+    (line,) = site.logged("ERROR")
+    assert (line["workflow"], line["streams"]) == ("collect", streams)
+    assert site.metrics(workflow="collect") == {deployment.METRIC_WORKFLOW_FAILURES: 1}
+
+
+def test_an_event_that_names_nothing_is_counted_all_the_same(site: Site) -> None:
+    handler({}, Invocation())
+
+    assert site.metrics(workflow="unknown") == {deployment.METRIC_WORKFLOW_FAILURES: 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "counted"),
+    [
+        ("FAILED", f"KeyError{deployment.ERROR_REPORTED}", 0),
+        ("FAILED", "KeyError", 1),  # `report` did not answer
+        ("FAILED", "States.Runtime", 1),  # no Catch has it
+        ("FAILED", None, 1),  # AWS does not promise an error
+        ("TIMED_OUT", None, 1),
+    ],
+)
+def test_the_event_of_a_failure_that_its_machine_has_reported_counts_no_second_time(
+    site: Site, status: str, error: str | None, counted: int
+) -> None:
+    arn = "arn:aws:states:eu-central-1:123456789012:stateMachine:coldstream-delete"
+    detail = {"stateMachineArn": arn, "status": status, "error": error, "cause": None}
+
+    handler({"source": "aws.states", "detail": detail}, Invocation())
+
+    assert len(site.logged("ERROR")) == counted
+    assert len(site.metrics(workflow="delete")) == counted
 
 
 def test_an_event_of_a_machine_that_timed_out_is_told_by_the_name_of_its_workflow(

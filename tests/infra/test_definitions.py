@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coldstream import errors
-from coldstream.deployment import WORKFLOWS
+from coldstream.deployment import ERROR_REPORTED, WORKFLOWS
 from coldstream_devkit.local.install import exclusive
 from infra.config import PUBLISHING_TIMEOUT_SECONDS, Settings, default_context
 
@@ -188,6 +188,19 @@ def test_every_task_is_retried_with_jitter_and_reported_when_given_up(name: str)
                 assert caught["Parameters"]["FunctionName"] == "${Report}"
                 assert caught["Parameters"]["Payload"]["workflow"] == name
                 assert states[caught["Next"]]["Type"] == "Fail"
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_an_execution_says_that_its_failure_is_reported_only_if_it_is(name: str) -> None:
+    """Its event comes to `report`, too, which passes over what says so."""
+    states = definition(name, {})["States"]
+    report = states["Report"]
+    (unreported,) = (each["Next"] for each in report["Catch"])
+
+    assert states[report["Next"]]["ErrorPath"] == (
+        f"States.Format('{{}}{ERROR_REPORTED}', $.error.Error)"
+    )
+    assert states[unreported]["ErrorPath"] == "$.error.Error"
 
 
 def test_errors_that_are_retried_by_name_exist() -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from coldstream.deployment import ERROR_REPORTED
 from tests.support.probe_stack import eventually
 from tests.workflows.conftest import NUMBERS, SCANNING, Machines
 
@@ -108,7 +109,7 @@ def test_a_machine_without_batches_reports_and_then_fails_with_the_error(
 ) -> None:
     ended = machines.run("rebalance", work=[{"stream": mark, "raise": ["KeyError"] * 9}])
 
-    assert (ended["status"], ended["error"]) == ("FAILED", "KeyError")
+    assert (ended["status"], ended["error"]) == ("FAILED", f"KeyError{ERROR_REPORTED}")
     (report,) = machines.given("report", mark)
     assert report["workflow"] == "rebalance"
     assert len(machines.given("step", mark)) == 3

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from coldstream.adapters.executions import check_execution_name, input_text
+from coldstream.deployment import ERROR_REPORTED
 from coldstream.errors import (
     ColdstreamError,
     InternalError,
@@ -118,7 +119,7 @@ class StepFunctionsWorkflows:
         return Execution(
             status=status,
             output=None if output is None else json.loads(output),
-            error=found.get("error", ""),
+            error=found.get("error", "").removesuffix(ERROR_REPORTED),
             cause=found.get("cause", ""),
         )
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
+from coldstream.deployment import ERROR_REPORTED
 from coldstream.errors import UnavailableError
 from coldstream.ports import Execution, ExecutionStatus
 
@@ -37,6 +38,10 @@ class States:
         (
             {"status": "FAILED", "error": "States.Timeout", "cause": "why"},
             Execution(ExecutionStatus.FAILED, None, "States.Timeout", "why"),
+        ),
+        (
+            {"status": "FAILED", "error": f"KeyError{ERROR_REPORTED}", "cause": "why"},
+            Execution(ExecutionStatus.FAILED, None, "KeyError", "why"),
         ),
         ({"status": "TIMED_OUT"}, Execution(ExecutionStatus.TIMED_OUT)),
         (
