@@ -186,6 +186,53 @@ def test_giving_up_a_timeline_twice_says_so_and_writes_nothing(run: Run, remote:
     assert document(run("drop", STREAM, "--timeline", "2", "--yes", "--json"))["landed"] is False
 
 
+@pytest.fixture
+def shorter(remote: Remote) -> Remote:
+    """A claim of epoch 3 that has cut nothing off: its log is the manifest's."""
+    claim(remote.context, STREAM, 3, log=KnownHistory(), pause=no_pause)
+    return remote
+
+
+@pytest.mark.parametrize("option", ["--yes", "--dry-run"])
+def test_a_claim_that_has_cut_off_nothing_that_is_there_has_nothing_to_give_up(
+    run: Run, shorter: Remote, option: str
+) -> None:
+    before, items = shorter.tampered(), dict(shorter.items.items)
+
+    done = run("drop", STREAM, "--timeline", "3", option)
+
+    assert done.exit_code == ExitCode.NO_STREAM
+    assert "nothing is there that a claim of epoch 3 has cut off" in done.stderr
+    assert (shorter.tampered(), shorter.items.items) == (before, items)
+
+
+@pytest.mark.parametrize(
+    "late", [(120, 135), (125, 150), (140, 150)], ids=["below the end", "over it", "behind it"]
+)
+def test_a_claim_that_has_cut_off_nothing_but_a_late_upload_can_be_dropped_once(
+    run: Run, shorter: Remote, late: tuple[int, int]
+) -> None:
+    shorter.upload(*chain(1, start=130, epoch=3, floor=130))
+    commit_runs(shorter.context, STREAM, pause=no_pause)
+    assert shorter.root().next_offset == 140
+    shorter.upload(piece(*late, epoch=2, floor=70, uid=9))
+
+    first = document(run("drop", STREAM, "--timeline", "3", "--yes", "--json"))
+    again = run("drop", STREAM, "--timeline", "3", "--yes")
+
+    assert (first["landed"], first["timeline"], first["first"]) == (True, None, 130)
+    assert "given up before" in again.stderr
+
+
+def test_what_another_claim_has_cut_off_is_no_reason_to_give_a_timeline_up_again(
+    run: Run, shorter: Remote
+) -> None:
+    run("drop", STREAM, "--timeline", "2", "--yes")
+    shorter.upload(piece(125, 150, epoch=2, floor=70, uid=9))  # of epoch 3
+
+    assert "given up before" in run("drop", STREAM, "--timeline", "2", "--yes").stderr
+
+
 @pytest.mark.parametrize("command", ["drop --yes", "drop --dry-run", "read"])
 def test_an_unknown_timeline_is_told_where_the_known_ones_are(run: Run, command: str) -> None:
     verb, *options = command.split()

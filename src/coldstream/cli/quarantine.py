@@ -239,14 +239,23 @@ def _drop(context: Context, stream: str, epoch: int, *, dry_run: bool) -> Amende
 
 
 def _given_up_before(remote: Remote, stream: str, epoch: int) -> Dropped | None:
-    """What says that a timeline was given up, if nothing of it has arrived since."""
-    from coldstream.usecases.quarantine import current_record
+    """What says that a timeline was given up, if nothing of it has arrived since.
 
-    record = current_record(read_only(remote)[0], stream)[1]
-    if record.timeline(epoch) is not None:
+    Raises:
+        UnknownTimelineError: nothing of it is there, and nobody has given it up.
+    """
+    from coldstream.usecases.quarantine import current_record, has_cut_off
+
+    context = read_only(remote)[0]
+    loaded, record = current_record(context, stream)
+    if has_cut_off(context, stream, loaded.root, record, epoch):
         return None
-    found = next((each for each in record.dropped if each.epoch == epoch), None)
-    return None if found is None or _strays(remote, stream) else found
+    for each in record.dropped:
+        if each.epoch == epoch:
+            return each
+    raise UnknownTimelineError(
+        f"nothing is there that a claim of epoch {epoch} has cut off", stream=stream
+    )
 
 
 def _tell_given_up(stream: str, before: Dropped, *, as_json: bool) -> None:

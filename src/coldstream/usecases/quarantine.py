@@ -28,6 +28,7 @@ from coldstream.manifest.root import LastChunk, Root
 from coldstream.names import (
     DataKey,
     GroupKey,
+    data_prefix,
     parse_data_key,
     quarantine_path,
 )
@@ -263,6 +264,41 @@ def _joined(context: Context, root: Root, key: DataKey, path: str, size: int) ->
         uid=key.uid,
     )
     return root.appended([entry], LastChunk(trailer.last_chunk_id, trailer.last_chunk_epoch))
+
+
+def has_cut_off(
+    context: Context, stream: str, root: Root, record: QuarantineRecord, epoch: int
+) -> bool:
+    """Whether there is something that the claim of `epoch` has cut off and nobody has given up.
+
+    A timeline is; a late upload is found by a LIST of all of the stream's data.
+
+    Raises:
+        UnavailableError: the store did not answer.
+    """
+    if record.timeline(epoch) is not None:
+        return True
+    claims = [(claim.epoch, claim.floor) for claim in root.ledger.claims]
+    if not any(each == epoch for each, _ in (*claims, *record.cuts())):
+        return False
+    under, after = data_prefix(context.prefix, stream), ""
+    while True:
+        page = context.store.list(under, start_after=after, limit=context.page_size)
+        for row in page:
+            try:
+                key = parse_data_key(row.key, context.prefix)
+            except InvalidInputError:
+                continue
+            if (
+                key.kind == "fragment"
+                and record.first_cut(key, iter(claims)) == epoch
+                and not root.ledger.accepts(key.epoch, key.first_offset, key.next_offset)
+                and not record.gives_up(key, row.modified_ms, iter(claims))
+            ):
+                return True
+        if len(page) < context.page_size:
+            return False
+        after = page[-1].key
 
 
 @dataclass(frozen=True, slots=True)
