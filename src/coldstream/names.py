@@ -43,6 +43,9 @@ MAX_OFFSET = 2**64 - 1
 MAX_EPOCH = 2**32 - 1  # ten digits in a key, 32 bits in a manifest entry
 
 _STREAM = re.compile(r"[A-Za-z0-9_=-]{1,255}")
+#: Some policies of AWS name the prefix again and again, and have 6,144 characters; a key has 1,024
+#: bytes, of which we need 400.
+MAX_PREFIX = 128
 _PREFIX = re.compile(r"(?:[A-Za-z0-9!_.*'()=-]+/){1,8}")
 _DATA_KEY = re.compile(
     r"(?P<prefix>.*?)stream/(?P<stream>[A-Za-z0-9_=-]{1,255})/data/"
@@ -158,13 +161,17 @@ def made_ns(stream: str) -> int:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return `prefix` if it is one to eight path parts that end in "/".
+    """Return `prefix` if it is one to eight path parts that end in "/", of 128 characters at most.
 
     Raises:
         InvalidInputError: it is not.
     """
     if not _PREFIX.fullmatch(prefix) or ".." in prefix or "." in prefix.split("/"):
         raise InvalidInputError(f"not a key prefix such as 'rabbitmq/': {prefix[:80]!r}")
+    if len(prefix) > MAX_PREFIX:
+        raise InvalidInputError(
+            f"a key prefix has at most {MAX_PREFIX} characters, not {len(prefix)}: {prefix[:80]!r}"
+        )
     return prefix
 
 

@@ -48,6 +48,7 @@ def test_values_from_the_command_line_are_text_and_count_as_numbers() -> None:
         ("prefix", "rabbitmq", "not a key prefix"),
         ("prefix", "", "not a key prefix"),
         ("prefix", 7, "must be text"),
+        ("prefix", "a" * 128 + "/", "at most 128 characters"),
         ("prefix", "a*/", r"must not contain '\*'"),
         ("prefix", "cluster=prod/", "must not contain '='"),
         ("alarm_email", "nobody", "is no address"),

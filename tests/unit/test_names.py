@@ -8,6 +8,7 @@ from coldstream import names
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.entries import EntryKind
 from coldstream.names import (
+    MAX_PREFIX,
     DataKey,
     GroupKey,
     MarkKey,
@@ -146,6 +147,14 @@ def test_a_directory_name_that_no_broker_uses_is_refused(hostile: str) -> None:
 def test_a_prefix_that_is_not_one_to_eight_plain_path_parts_is_refused(hostile: str) -> None:
     with pytest.raises(InvalidInputError):
         check_prefix(hostile)
+
+
+def test_a_prefix_leaves_room_for_the_longest_key_and_says_how_much_it_may_take() -> None:
+    longest = check_prefix("a" * (MAX_PREFIX - 1) + "/")
+
+    assert len(DataKey("s" * 255, 2**63, 2**63, 2**32 - 1, 2**64 - 1).path(longest)) <= 1024
+    with pytest.raises(InvalidInputError, match="at most 128 characters, not 129"):
+        check_prefix("a" + longest)
 
 
 def test_a_listing_that_starts_at_an_offset_skips_exactly_the_keys_below_it() -> None:
