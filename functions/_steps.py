@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -28,6 +28,9 @@ from functions._runtime import aws_client, count_for, logger, metrics, tell
 
 #: Most streams that one call of a step takes.
 _MAX_ITEMS = 1000
+#: What an adapter adds to tell its starts apart.
+_START = "start"
+_LONGEST_TOLD = 100
 
 
 @cache
@@ -83,6 +86,55 @@ def work_items(event: Mapping[str, Any]) -> list[dict[str, Any]]:
             raise InvalidInputError(f"a work item that names no stream: {str(item)[:200]}")
         check_stream(item["stream"])
     return work
+
+
+def check_given(
+    given: Any, *keys: str, of_item: Collection[str] = ("stream",), own: str = ""
+) -> Mapping[str, Any]:
+    """Return what a machine was given, if there is nothing in it that the machine does not know.
+
+    A word that is misspelt would else be left out, and what runs is more than was asked for: on all
+    streams, or no dry run.
+
+    Args:
+        given: the input.
+        keys: what it may have.
+        of_item: what each item of its `work` may have.
+        own: what the machine itself hands from call to call beside them.
+
+    Raises:
+        InvalidInputError: it is no JSON object, or has something else or of another kind.
+    """
+    if not isinstance(given, dict):
+        raise InvalidInputError(f"the input is no JSON object: {_told(given)}")
+    for key in given.keys() - {*keys, own, _START}:
+        raise InvalidInputError(f"the input may have {', '.join(keys)}, and not {_told(key)}")
+    if not isinstance(given.get("dry_run", False), bool):
+        raise InvalidInputError(f"dry_run is true or false, not {_told(given['dry_run'])}")
+    if not isinstance(given.get("reason", ""), str):
+        raise InvalidInputError(f"the reason is text, not {_told(given['reason'])}")
+    for item in work_items(given) if "work" in given else ():
+        for key in item.keys() - {*of_item}:
+            raise InvalidInputError(
+                f"an item of work may have {', '.join(of_item)}, and not {_told(key)}"
+            )
+    return given
+
+
+def only_item(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The one work item of a step that takes one stream.
+
+    Raises:
+        InvalidInputError: there is none, there are more, or it names no stream.
+    """
+    first, *more = work_items(given)
+    if more:
+        raise InvalidInputError(f"one stream at a time, not {1 + len(more)}")
+    return first
+
+
+def _told(value: object) -> str:
+    return ascii(value)[:_LONGEST_TOLD]
 
 
 Totals = Counter[str]

@@ -9,7 +9,9 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from coldstream import deployment
 from coldstream.usecases.delete_stream import SweepState, sweep
 from functions._runtime import logger, metrics, now_ms, remote, time_left, tracer
-from functions._steps import Totals, deleter, policies_and_revision, report, work_items
+from functions._steps import Totals, check_given, deleter, only_item, policies_and_revision, report
+
+_OF_ITEM = ("stream", "revision", "empty")
 
 
 @logger.inject_lambda_context
@@ -18,7 +20,7 @@ from functions._steps import Totals, deleter, policies_and_revision, report, wor
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Answer with what comes next, and with the work item for it."""
     totals = Totals()
-    item = work_items(event)[0]
+    item = only_item(check_given(event, "work", "undelete_until", "reason", of_item=_OF_ITEM))
     rules, rules_revision = policies_and_revision()
     done = sweep(
         remote(),

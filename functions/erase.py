@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -10,7 +10,9 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from coldstream import deployment
 from coldstream.usecases.purge import Progress, PurgeState, purge
 from functions._runtime import logger, metrics, pause, remote, setting, time_left, tracer
-from functions._steps import policies, report, version_deleter, work_items
+from functions._steps import check_given, only_item, policies, report, version_deleter
+
+_OF_ITEM = ("stream", *(each.name for each in fields(Progress)), "versions", "bytes")
 
 
 @logger.inject_lambda_context
@@ -18,7 +20,7 @@ from functions._steps import policies, report, version_deleter, work_items
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Answer with what comes next, with the work item for it, and with what was deleted so far."""
-    item = work_items(event)[0]
+    item = only_item(check_given(event, "work", "reason", of_item=_OF_ITEM))
     stream, progress = item["stream"], _progress(item)
     tier = remote()
     # Half of a grace time is longer than any process holds what it has written for a root.

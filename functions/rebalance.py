@@ -9,7 +9,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from coldstream import deployment
 from coldstream.usecases.rebalance import rebalance
 from functions._runtime import logger, metrics, pause, remote, setting, time_left, tracer
-from functions._steps import Totals, answer, over_streams, report
+from functions._steps import Totals, answer, check_given, over_streams, report
 
 
 @logger.inject_lambda_context
@@ -17,6 +17,7 @@ from functions._steps import Totals, answer, over_streams, report
 @metrics.log_metrics
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Answer with the work that is left and with what was grouped."""
+    check_given(event, "work", "dry_run", "reason", own="failed")
     totals = Totals()
 
     def act(item: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import deployment
+from coldstream.errors import InvalidInputError
 from coldstream.plans.turns import SEARCH_ROUNDS, is_in_turn
 from coldstream.usecases.scan import ScanFor, ScanPage, scan, several
 from functions._heartbeats import tell_heartbeats
@@ -24,7 +25,7 @@ from functions._runtime import (
     time_left,
     tracer,
 )
-from functions._steps import policies, work_items
+from functions._steps import check_given, policies, work_items
 
 _MINUTE_MS = 60_000
 _TOLD = 20  # streams that a line of the log names
@@ -33,15 +34,19 @@ _TOLD = 20  # streams that a line of the log names
 @logger.inject_lambda_context
 @tracer.capture_lambda_handler(capture_response=False)
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Answer with work items, and with the cursor of the next page."""
+    """Answer with work items, with the cursor of the next page, and with how to do them."""
+    given = check_given(_given(event), "work", "dry_run", "reason")
     failed = _sum(event.get("failed", 0))
-    if event.get("work"):  # the caller has named them
-        return {"work": work_items(event), "cursor": None, "more": False, "failed": failed}
+    how = {"dry_run": given.get("dry_run", False), "reason": given.get("reason", "")}
     workflow = ScanFor(event["workflow"])
+    if workflow is ScanFor.RECONCILE and how["dry_run"]:
+        raise InvalidInputError("reconcile has no dry run here: coldstream reconcile --dry-run")
+    if "work" in given:  # the caller has named them
+        return {"work": work_items(given), "cursor": None, "more": False, "failed": failed, **how}
     if workflow is ScanFor.RECONCILE and not event.get("cursor"):
         tell_heartbeats()
     rules, in_time = policies(), time_left(context)
-    scheduled = event.get("reason") == deployment.REASON_SCHEDULE
+    scheduled = how["reason"] == deployment.REASON_SCHEDULE
     in_turn, look = _turn(scheduled), _turn(scheduled, SEARCH_ROUNDS)("")
     page = several(
         lambda cursor: scan(
@@ -79,7 +84,15 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         "cursor": page.cursor,
         "more": page.cursor is not None,
         "failed": failed + len(page.damaged),
+        **how,
     }
+
+
+def _given(event: dict[str, Any]) -> Any:
+    """What the machine was given; one that an older release has begun hands it on in pieces."""
+    if "given" in event:
+        return event["given"]
+    return {key: event[key] for key in ("work", "reason") if event.get(key)}
 
 
 def _tell_lost(page: ScanPage) -> None:

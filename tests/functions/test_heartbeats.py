@@ -16,7 +16,7 @@ from tests.functions.conftest import Invocation, Site
 from tests.support.aws import PREFIX, TABLE
 from tests.support.remote import STREAM, piece
 
-RECONCILE = {"workflow": "reconcile"}
+RECONCILE = {"workflow": "reconcile", "given": {}}
 
 
 def beat(*heartbeats: Heartbeat) -> None:
@@ -58,7 +58,8 @@ def test_silent_and_troubled_agents_are_counted_and_named(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    "event", [{"workflow": "collect"}, {**RECONCILE, "work": [{"stream": "s"}]}]
+    "event",
+    [{"workflow": "collect", "given": {}}, {**RECONCILE, "given": {"work": [{"stream": "s"}]}}],
 )
 def test_other_scans_and_runs_on_named_streams_look_at_no_heartbeat(
     site: Site, event: dict[str, object]
@@ -85,12 +86,12 @@ def test_a_heartbeat_that_cannot_be_read_is_told_and_stops_no_scan(site: Site) -
 
 
 def test_a_stream_whose_item_was_lost_is_counted_named_and_handed_on(site: Site) -> None:
-    first = scan.handler({**RECONCILE, "reason": "person"}, Invocation())
+    first = scan.handler({**RECONCILE, "given": {"reason": "person"}}, Invocation())
     assert first["work"] == [{"stream": STREAM}]
     lost = "__lost_1745252105682952999"
     site.upload(piece(0, 10, stream=lost))
 
-    answer = scan.handler({**RECONCILE, "reason": "person"}, Invocation())
+    answer = scan.handler({**RECONCILE, "given": {"reason": "person"}}, Invocation())
 
     assert {"stream": lost} in answer["work"]
     assert site.metrics()[deployment.METRIC_STREAMS_WITHOUT_ITEM] == 1

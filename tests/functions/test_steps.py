@@ -115,9 +115,11 @@ def test_an_item_that_the_scan_cannot_read_counts_as_a_stream_that_failed(
     )
 
     # `collect` begins anywhere, so its first page may have neither of the two items.
-    answer = scan.handler({"workflow": workflow, "failed": [1, [2]]}, Invocation())
+    event = {"workflow": workflow, "given": {}}
+    answer = scan.handler({**event, "failed": [1, [2]]}, Invocation())
     while answer["more"]:
-        answer = scan.handler({"workflow": workflow, **answer, "work": []}, Invocation())
+        onward = {"cursor": answer["cursor"], "failed": answer["failed"]}
+        answer = scan.handler({**event, **onward}, Invocation())
 
     # Its last page may go beyond where it has begun, and meet the item again.
     met = answer["failed"] - 3
@@ -198,21 +200,100 @@ def test_collect_deletes_at_the_second_sight_only(site: Site) -> None:
 
 
 def test_scan_gives_exactly_the_streams_that_somebody_has_named(site: Site) -> None:
-    given = {"workflow": "retention", **WORK}
+    event = {"workflow": "retention", "given": {**WORK, "dry_run": True, "reason": "r"}}
 
-    assert scan.handler(given, Invocation()) == {
+    assert scan.handler(event, Invocation()) == {
         **WORK,
         "cursor": None,
         "more": False,
         "failed": 0,
+        "dry_run": True,
+        "reason": "r",
     }
+
+
+#: What a person may write into *Start execution*, and what no machine then runs with.
+WRONG: list[Any] = [
+    {"dry-run": True},
+    {"dryRun": True},
+    {"Comment": "Insert your JSON here"},
+    {"defaults": 1},
+    {"cursor": "bucket:../../"},
+    {"cursor": None},
+    {"streams": 1},
+    {"dry_run": "true"},
+    {"dry_run": 1},
+    {"dry_run": None},
+    {"reason": 7},
+    {"work": None},
+    {"work": []},
+    {"work": {}},
+    {"work": "x"},
+    {"work": [STREAM]},
+    {"work": [{"stream": STREAM, "dry_run": True}]},
+    {"work": [{"stream": STREAM, "run_ms": 1}]},
+    "x",
+    [],
+    None,
+]
+
+
+@pytest.mark.parametrize("given", [*WRONG, {"failed": 1}], ids=repr)
+@pytest.mark.parametrize("workflow", ["retention", "consolidate", "collect", "reconcile"])
+def test_scan_refuses_what_it_does_not_know_instead_of_taking_all_streams(
+    site: Site, workflow: str, given: Any
+) -> None:
+    with pytest.raises(InvalidInputError):
+        scan.handler({"workflow": workflow, "given": given, "cursor": None}, Invocation())
+
+
+@pytest.mark.parametrize("wrong", [each for each in WRONG if isinstance(each, dict)], ids=repr)
+@pytest.mark.parametrize("step", [rebalance, delete, erase], ids=lambda s: s.__name__)
+def test_a_step_that_a_machine_begins_with_refuses_what_it_does_not_know(
+    site: Site, step: Any, wrong: dict[str, Any]
+) -> None:
+    item = {**WORK["work"][0], **({"revision": 1} if step is delete else {})}
+    with pytest.raises(InvalidInputError):
+        step.handler({"work": [item], **wrong}, Invocation())
+
+
+@pytest.mark.parametrize("step", [delete, erase], ids=lambda s: s.__name__)
+def test_a_step_for_one_stream_refuses_more(site: Site, step: Any) -> None:
+    with pytest.raises(InvalidInputError, match="one stream"):
+        step.handler({"work": [{"stream": STREAM}, {"stream": "__other_1"}]}, Invocation())
+
+
+@pytest.mark.parametrize("step", [delete, erase], ids=lambda s: s.__name__)
+def test_a_step_without_a_dry_run_refuses_to_be_asked_for_one(site: Site, step: Any) -> None:
+    with pytest.raises(InvalidInputError, match="dry_run"):
+        step.handler({**WORK, "dry_run": True}, Invocation())
+
+
+def test_a_machine_without_a_dry_run_does_not_run_for_real_instead(site: Site) -> None:
+    for given in ({"dry_run": True}, {**WORK, "dry_run": True}):
+        with pytest.raises(InvalidInputError, match="no dry run"):
+            scan.handler({"workflow": "reconcile", "given": given}, Invocation())
+
+
+def test_scan_says_which_word_it_does_not_know_and_which_it_does(site: Site) -> None:
+    event = {"workflow": "collect", "given": {"dry-run": True}}
+
+    with pytest.raises(InvalidInputError, match="work, dry_run, reason, and not 'dry-run'"):
+        scan.handler(event, Invocation())
+
+
+def test_scan_goes_on_for_a_machine_that_an_older_release_has_begun(site: Site) -> None:
+    event = {"workflow": "collect", "cursor": None, "failed": 0, "reason": "cli"}
+
+    assert scan.handler({**event, **WORK}, Invocation())["work"] == WORK["work"]
+    assert scan.handler({**event, "work": []}, Invocation())["reason"] == "cli"
 
 
 def test_scan_adds_up_what_the_batches_of_earlier_pages_said(site: Site) -> None:
     failed: Any = 0
     for _ in range(500):  # one page after the other, as the machine hands it on
-        given = {"workflow": "retention", **WORK, "failed": [failed, [1, 2, 0]]}
-        failed = scan.handler(given, Invocation())["failed"]
+        event = {"workflow": "retention", "given": WORK, "failed": [failed, [1, 2, 0]]}
+        failed = scan.handler(event, Invocation())["failed"]
 
     assert failed == 1500
 
@@ -241,18 +322,21 @@ def test_scan_finds_what_each_workflow_has_something_to_do_with(site: Site) -> N
     committed(site, 9)
 
     # The first scan of a table also goes through the bucket, in the same call.
-    assert scan.handler({"workflow": "reconcile", "cursor": None}, Invocation()) == {
+    event = {"workflow": "reconcile", "given": {}, "cursor": None}
+    assert scan.handler(event, Invocation()) == {
         "work": [{"stream": STREAM}],
         "cursor": None,
         "more": False,
         "failed": 0,
+        "dry_run": False,
+        "reason": "",
     }
 
     def found(workflow: str) -> list[str]:
         cursor, streams = None, []
         for _ in range(3):  # a scan for `collect` begins anywhere, and then at the begin
-            given = {"workflow": workflow, "cursor": cursor, "work": []}
-            answer = scan.handler(given, Invocation())
+            event = {"workflow": workflow, "cursor": cursor, "given": {}}
+            answer = scan.handler(event, Invocation())
             streams += [item["stream"] for item in answer["work"]]
             cursor = answer["cursor"]
             if not answer["more"]:
@@ -280,8 +364,8 @@ def test_a_scheduled_scan_takes_idle_streams_in_turns_and_a_person_gets_them_all
         runs = 0
         for number in range(12):
             monkeypatch.setattr(scan, "now_ms", lambda at=begin + 300_000 * number: at)
-            given = {"workflow": "reconcile", "reason": reason, "work": []}
-            runs += scan.handler(given, Invocation())["work"] == WORK["work"]
+            event = {"workflow": "reconcile", "given": {"reason": reason}}
+            runs += scan.handler(event, Invocation())["work"] == WORK["work"]
         return runs
 
     assert 1 <= looked_at("schedule") <= 2

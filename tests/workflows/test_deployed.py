@@ -44,6 +44,20 @@ def test_a_stream_that_could_not_be_done_is_told_by_the_machine(site: Site, work
     assert total(json.loads(ended["output"])["failed"]) == 1
 
 
+@pytest.mark.parametrize("workflow", ["rebalance", *SCANNING])
+def test_a_machine_that_is_asked_in_other_words_than_its_own_fails_with_a_sentence(
+    site: Site, workflow: str
+) -> None:
+    """It would do for real, and to all streams, what was to be a dry run."""
+    document = {"work": [{"stream": site.stream()}], "dry-run": True}
+
+    ended = site.ended(site.start(workflow, **document))
+
+    assert ended["status"] == "FAILED"
+    assert ended["error"] == f"InvalidInputError{deployment.ERROR_REPORTED}"
+    assert "work, dry_run, reason, and not 'dry-run'" in json.loads(ended["cause"])["errorMessage"]
+
+
 @pytest.mark.parametrize("workflow", SCANNING)
 def test_a_scan_goes_over_all_streams(site: Site, workflow: str) -> None:
     site.stream()

@@ -35,10 +35,9 @@ def test_work_that_is_given_is_done_and_nothing_else_is_looked_for(
     (scan,) = machines.given("scan", mark)
     assert scan == {
         "workflow": workflow,
-        "work": work,
+        "given": {"work": work, "dry_run": True, "reason": "asked"},
         "cursor": None,
         "failed": 0,
-        "reason": "asked",
     }
     steps = machines.given("step", mark)
     assert sorted(json.dumps(each["work"]) for each in steps) == sorted(

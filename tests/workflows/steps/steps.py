@@ -48,12 +48,16 @@ def sweep(event, context):
 def scan(event, context):
     """Two pages: the cursor of the second one is "2"."""
     _record("scan", event, context)
-    if event.get("work"):
-        return {"work": event["work"], "cursor": None, "more": False, "failed": event["failed"]}
+    given = event["given"]
+    how = {"dry_run": given.get("dry_run", False), "reason": given.get("reason", "")}
+    if "work" in given:
+        work = given["work"]
+        return {"work": work, "cursor": None, "more": False, "failed": event["failed"], **how}
     first = event.get("cursor") is None
     work = [{"stream": f"{'first' if first else 'second'}-{i}"} for i in range(3)]
     failed = 0 if first else _total(event["failed"])
-    return {"work": work, "cursor": "2" if first else None, "more": first, "failed": failed}
+    cursor = "2" if first else None
+    return {"work": work, "cursor": cursor, "more": first, "failed": failed, **how}
 
 
 def _total(failed):
