@@ -214,6 +214,20 @@ def test_rules_that_somebody_else_changed_meanwhile_are_not_overwritten(
     assert [rule.name for rule in load()[0].rules] == ["theirs"]
 
 
+def test_very_many_rules_are_told_by_a_few_names_and_held_no_further_one_by_one(
+    orders: Tier, run: Run, tmp_path: Path
+) -> None:
+    rules = [{"name": f"r{number:04d}", "directory": f"d{number}"} for number in range(2000)]
+
+    done = run("retention", "rules", "--set", written(tmp_path, document(*rules)))
+    one_more = run("retention", "hold", "s")
+
+    assert "added: r0000, r0001, r0002, r0003, r0004 and 1995 more\n" in done.stderr
+    assert one_more.exit_code == 2
+    assert "2001 rules are more than 2000" in one_more.stderr
+    assert "let one rule speak of many streams by a pattern" in one_more.stderr
+
+
 def test_a_document_that_lacks_a_hold_is_refused_unless_that_is_meant(
     orders: Tier, run: Run, tmp_path: Path, policies: MemoryPolicies
 ) -> None:

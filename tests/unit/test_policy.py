@@ -328,8 +328,10 @@ def test_more_rules_than_a_cluster_can_have_are_refused() -> None:
     rules = tuple(Rule(f"r{number}") for number in range(MAX_RULES + 1))
 
     assert len(PolicySet(rules[:-1]).rules) == MAX_RULES
-    with pytest.raises(InvalidInputError):
+    with pytest.raises(InvalidInputError) as refused:
         PolicySet(rules)
+    assert refused.value.remedy is not None
+    assert "one rule speak of many streams" in refused.value.remedy
 
 
 def test_rules_that_make_too_large_a_document_are_refused_when_they_are_written() -> None:

@@ -25,6 +25,10 @@ from coldstream.names import MAX_NAME
 from coldstream.plans.name_pattern import compiled, problem
 
 MAX_RULES = 2000
+FEWER_RULES = (
+    "let one rule speak of many streams by a pattern, also of a legal hold: "
+    '{"name": "case-17", "queue": "audit-.*", "hold": true} in `coldstream retention rules --set`'
+)
 MAX_LIMIT = 2**63 - 1
 _PRIORITIES = range(-(2**31), 2**31)
 
@@ -126,7 +130,9 @@ class PolicySet:
     def __post_init__(self) -> None:
         """See that the rules can live together."""
         if len(self.rules) > MAX_RULES:
-            raise InvalidInputError(f"{len(self.rules)} rules are more than {MAX_RULES}")
+            raise InvalidInputError(
+                f"{len(self.rules)} rules are more than {MAX_RULES}", remedy=FEWER_RULES
+            )
         for name, count in Counter(rule.name for rule in self.rules).items():
             if count > 1:
                 raise refusal(name, "name", f"is that of {count} rules")

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from coldstream.errors import InvalidInputError
-from coldstream.plans.policy import PolicySet, Rule, refusal
+from coldstream.plans.policy import FEWER_RULES, PolicySet, Rule, refusal
 from coldstream.quantities import DURATIONS, duration_text, parse_duration, parse_size
 
 #: A DynamoDB item holds 400 KB with everything in it.
@@ -48,7 +48,9 @@ def parse_policies(text: str) -> PolicySet:
         InvalidInputError: it is too large, no JSON, or says what no rule can; names rule and field.
     """
     if len(text.encode(errors="surrogatepass")) > MAX_DOCUMENT:
-        raise InvalidInputError(f"a document of rules has at most {MAX_DOCUMENT} bytes")
+        raise InvalidInputError(
+            f"a document of rules has at most {MAX_DOCUMENT} bytes", remedy=FEWER_RULES
+        )
     try:
         document = json.loads(text, object_pairs_hook=_without_doubles)
     except InvalidInputError:
@@ -74,7 +76,9 @@ def policy_document(policies: PolicySet) -> str:
     )
     text = f'{{"rules": [\n{rows}\n]}}\n'
     if len(text.encode()) > MAX_DOCUMENT:
-        raise InvalidInputError(f"a document of rules has at most {MAX_DOCUMENT} bytes")
+        raise InvalidInputError(
+            f"a document of rules has at most {MAX_DOCUMENT} bytes", remedy=FEWER_RULES
+        )
     return text
 
 
