@@ -12,7 +12,14 @@ from coldstream_devkit.generator import write_stream
 from tests.e2e.conftest import Site
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGHUP,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_a_rebuild_that_somebody_ends_leaves_the_stream_as_it_was(
     site: Site, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -69,6 +69,7 @@ def test_an_undo_that_puts_nothing_back_is_caught(monkeypatch: pytest.MonkeyPatc
     assert kinds == {"durability"}
 
 
+@pytest.mark.slow  # of the tool, not of the product
 def test_a_seed_that_has_caught_a_mutant_once_is_played_first_and_not_believed() -> None:
     seeds, failure = caught("commit-gate", 0, 500, processes=1)
     assert failure is not None
@@ -145,6 +146,7 @@ def test_shrinking_keeps_the_kind_of_failure_and_drops_what_it_does_not_need() -
     assert sorted(small) == [3, 3, 7]
 
 
+@pytest.mark.slow  # of the tool, not of the product
 def test_a_failure_is_found_shrunk_and_still_the_same_failure() -> None:
     mutant = "ledger-ceiling"
     with without(mutant):

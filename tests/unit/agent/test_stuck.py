@@ -121,7 +121,7 @@ def test_commits_are_asked_for_ever_more_seldom_while_none_comes(site: Site) -> 
     write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
     agent = Slow(site)
 
-    agent.go(7200)
+    agent.go(3600)
 
     pauses = [later - earlier for earlier, later in zip(agent.asked, agent.asked[1:], strict=False)]
     assert len(agent.asked) < 25
@@ -210,7 +210,7 @@ def test_what_is_refused_again_and_again_is_cut_again_ever_more_seldom_and_told(
     write_stream(site.data_dir / STREAM, messages=10, chunk_messages=10)
     agent = Slow(site)
 
-    for _ in range(7200):
+    for _ in range(3600):
         agent.go(1)
         for key in uploads(site):
             site.store.objects[key] = b"rotten" * 100
