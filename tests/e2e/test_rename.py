@@ -12,7 +12,7 @@ from coldstream_devkit.generator import write_stream
 from tests.e2e.conftest import Site
 
 
-@pytest.mark.slow  # processes; the rule by itself: tests/unit
+@pytest.mark.slow  # processes; the rule by itself: tests/cli
 def test_a_name_is_corrected_once_however_often_and_by_whomever_it_is_asked(
     site: Site, tmp_path: Path
 ) -> None:
