@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from coldstream.errors import (
     ConflictError,
@@ -281,24 +282,20 @@ def has_cut_off(
     claims = [(claim.epoch, claim.floor) for claim in root.ledger.claims]
     if not any(each == epoch for each, _ in (*claims, *record.cuts())):
         return False
-    under, after = data_prefix(context.prefix, stream), ""
-    while True:
-        page = context.store.list(under, start_after=after, limit=context.page_size)
-        for row in page:
-            try:
-                key = parse_data_key(row.key, context.prefix)
-            except InvalidInputError:
-                continue
-            if (
-                key.kind == "fragment"
-                and record.first_cut(key, iter(claims)) == epoch
-                and not root.ledger.accepts(key.epoch, key.first_offset, key.next_offset)
-                and not record.gives_up(key, row.modified_ms, iter(claims))
-            ):
-                return True
-        if len(page) < context.page_size:
-            return False
-        after = page[-1].key
+    listed = context.pages(data_prefix(context.prefix, stream))
+    for row in chain.from_iterable(listed):
+        try:
+            key = parse_data_key(row.key, context.prefix)
+        except InvalidInputError:
+            continue
+        if (
+            key.kind == "fragment"
+            and record.first_cut(key, iter(claims)) == epoch
+            and not root.ledger.accepts(key.epoch, key.first_offset, key.next_offset)
+            and not record.gives_up(key, row.modified_ms, iter(claims))
+        ):
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)
