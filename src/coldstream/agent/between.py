@@ -104,6 +104,8 @@ def vanished(course: Course, now: float) -> Course:
         now: monotonic seconds.
     """
     state, course = course.state, replace(course, vanished_at=now)
+    if course.missed is not None:  # nobody has as long any more
+        course = replace(course, missed=replace(course.missed, until=now))
     if isinstance(state, Waiting | Draining | Blocked):
         return replace(course, state=replace(state, until=NEVER))
     return course

@@ -27,6 +27,7 @@ from coldstream.agent.members import (
     check_lost,
 )
 from coldstream.agent.progress import Notices
+from coldstream.agent.state import Missed
 from coldstream.errors import LostRangeError, UnavailableError
 from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import CommitReport
@@ -52,12 +53,14 @@ class Bridged:
         epoch: of the manifest.
         position: where the local log goes on.
         waiting: whether a hole that ends at `position` waits for a fragment behind it, or will.
+        missed: why it is not there yet; None if it is.
     """
 
     next_offset: int
     epoch: int
     position: int
     waiting: bool = False
+    missed: Missed | None = None
 
 
 @dataclass(slots=True)
@@ -127,12 +130,12 @@ class Gaps:
                 self._check_begin(gap, committed)
             if not gap.declared:
                 self._check_counts(gap, declared)
-                if not gap.fragment_follows and self._left(missing) > 0:
-                    there.position, there.waiting = gap.next_offset, True
-                    return there
-                self._check_patience(missing, f"{gap} are in no member's log", begin)
-                self._declare(gap, begin)
-                declared.add((gap.first_offset, gap.next_offset))
+                there.missed = self._missed(missing, f"{gap} are in no member's log", begin)
+                if there.missed is not None and gap.fragment_follows:
+                    raise there.missed.error
+                if there.missed is None:
+                    self._declare(gap, begin)
+                    declared.add((gap.first_offset, gap.next_offset))
             elif self._meant == (gap.first_offset, gap.next_offset):
                 self._tell(gap, "it was uploaded although no answer came")
             if not gap.fragment_follows:
@@ -232,29 +235,32 @@ class Gaps:
             return False
         return now - max([self.vanished_at, *self._missed_at.values()]) >= _DELETED_SECONDS
 
-    def _left(self, missing: tuple[int, int]) -> float:
-        """Seconds that are left to another node's agent: it may hold open what no log has any more.
+    def _missed(self, missing: tuple[int, int], lacking: str, begin: int) -> Missed | None:
+        """Until when another node's agent has time: it may hold open what no log has any more.
 
         It acts for this one where the manifest stands still (`division`).
         """
         if self.members is None:
-            return 0.0
+            return None
         patience = self.patience
         if self.vanished_at is not None:
             patience = min(patience, _DELETED_SECONDS / 2)  # before it is given up (`in_vain`)
-        left = self._missed_at[missing] + patience - self.now
-        return left if left > 0 and not self._lone() else 0.0
+        until = self._missed_at[missing] + patience
+        if until <= self.now or self._lone():
+            return None
+        error = LostLocallyError(
+            f"the local log begins at {begin}, and {lacking}; another node's agent may hold"
+            " more open, and is waited for",
+            remedy=f"nothing: in {until - self.now:.0f} s the agent goes on by itself",
+            stream=self.log.stream,
+            offset=missing[1],
+        )
+        return Missed(until, error)
 
     def _check_patience(self, missing: tuple[int, int], lacking: str, begin: int) -> None:
-        left = self._left(missing)
-        if left > 0:
-            raise LostLocallyError(
-                f"the local log begins at {begin}, and {lacking}; another node's agent may hold"
-                " more open, and is waited for",
-                remedy=f"nothing: in {left:.0f} s the agent goes on by itself",
-                stream=self.log.stream,
-                offset=missing[1],
-            )
+        missed = self._missed(missing, lacking, begin)
+        if missed is not None:
+            raise missed.error
 
     def _lone(self) -> bool:
         with suppress(UnavailableError):

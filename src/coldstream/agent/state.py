@@ -53,6 +53,19 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
+class Missed:
+    """Other agents are waited for below a gap; what lies behind it is uploaded meanwhile.
+
+    Attributes:
+        until: when the gap is looked at again.
+        error: what to tell until then.
+    """
+
+    until: float
+    error: ColdstreamError
+
+
+@dataclass(frozen=True, slots=True)
 class Opening:
     """Being claimed.
 
@@ -131,6 +144,7 @@ class Course:
         position: where it is cut next.
         cut_offset: everything below has been cut; above the position where it is cut a second time.
         hole_end: where a hole ends that waits for what follows it; None if none does.
+        missed: of the gap that ends there, while no hole stands for it yet.
         flying: first offsets of slices that are being uploaded.
         error: why it stands still; None while it does not.
         end: with `once`: what is committed above came after the start; None for no end.
@@ -150,6 +164,7 @@ class Course:
     position: int = 0
     cut_offset: int = 0
     hole_end: int | None = None
+    missed: Missed | None = None
     flying: tuple[int, ...] = ()
     error: ColdstreamError | None = None
     end: int | None = None

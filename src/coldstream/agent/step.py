@@ -179,11 +179,15 @@ def _patient(course: Course, seen: Seen) -> Course:
 
 def _cut(course: Course, seen: Seen) -> Next:
     state, most = course.state, seen.most
+    course, first = _look_at_gap(course, seen)
+    missed = course.missed
+    if missed is not None and seen.now >= missed.until:
+        most = 0  # what is under way comes back first
     if isinstance(state, Blocked):
         hurry, suspect = True, None
     else:
         hurry, suspect = course.vanished, course.suspect
-        course = replace(course, error=seen.stuck)
+        course = replace(course, error=seen.stuck if missed is None else missed.error)
     if suspect is not None:
         # What lies behind it would be uploaded at every try, and committed at none.
         most = 0 if course.flying else min(most, 1)
@@ -192,7 +196,19 @@ def _cut(course: Course, seen: Seen) -> Next:
     if most > 0 and (not course.vanished or seen.settings.upload_tail):
         hurry = hurry or seen.settings.once
         effects = (Cut(course.claim, limit, most, hurry, course.hole_end), *effects)
-    return course, effects
+    return course, (*first, *effects)
+
+
+def _look_at_gap(course: Course, seen: Seen) -> Next:
+    """Begin again below a gap once the time of other agents is over, if it is still one."""
+    if course.missed is None:
+        return course, ()
+    if course.hole_end is None or course.next_offset >= course.hole_end:
+        return replace(course, missed=None), ()
+    if seen.now < course.missed.until or course.flying:
+        return course, ()
+    at = course.next_offset
+    return replace(course, position=at, hole_end=None, missed=None), (Restart(at),)
 
 
 def _claimed(course: Course, seen: Seen, opened: Opened) -> Next:
@@ -215,6 +231,7 @@ def _claimed(course: Course, seen: Seen, opened: Opened) -> Next:
         position=end,
         cut_offset=end,
         pending_from=pending_from,
+        missed=None,
         moved_at=seen.now,
         watched_at=seen.now,
         read=True,
@@ -244,8 +261,15 @@ def _bridged(course: Course, seen: Seen, there: Bridged) -> Next:
     if there.epoch != course.claim.epoch:
         return outdated(course), ()
     at = there.position
-    hole_end = at if there.waiting else None
-    course = replace(course, position=at, cut_offset=at, hole_end=hole_end, moved_at=seen.now)
+    course = replace(
+        course,
+        position=at,
+        cut_offset=at,
+        hole_end=at if there.waiting else None,
+        missed=there.missed,
+        error=course.error if there.missed is None else there.missed.error,
+        moved_at=seen.now,
+    )
     return course, (Restart(at),)
 
 
@@ -287,6 +311,8 @@ def _item_read(course: Course, seen: Seen, item: CatalogItem) -> Next:
             effects = (*effects, Restart(at))
     if course.level:
         return course, (*effects, Follow(moved=True))
+    if course.missed is not None:
+        return course, effects  # what is uploaded has nothing to follow yet
     return course, (*effects, Help(item))
 
 

@@ -299,3 +299,28 @@ def test_of_agents_that_have_each_lost_some_none_declares_lost_what_another_hold
     assert tree(site)[:2] == [(0, 100, "FRAGMENT"), (100, 130, "HOLE")]
     assert [each[2] for each in tree(site)[2:]] == ["FRAGMENT"] * len(tree(site)[2:])
     assert tree(site)[-1][1] == 200
+
+
+def test_a_stream_that_is_always_uploading_behind_a_gap_ends_the_gap_in_time(site: Site) -> None:
+    """Each upload takes longer than the next one's data, so one is always under way: the gap was
+    never looked at again, and the manifest stood still for ever."""
+    claimed(site, 100)
+    write(site, 50, start_offset=150)
+    steps = Steps(
+        site, members=Others(150), flush_ms=1000, takeover_seconds=TAKEOVER, rescan_seconds=5
+    )
+    flying: list[tuple[int, Any]] = []
+    for now in range(1, 200):
+        if now % 10 == 0:
+            for path in (site.data_dir / STREAM).iterdir():
+                path.unlink()
+            write(site, 50 + now, start_offset=150)
+        flying += [(now + 12, job) for job in steps.step(1)]
+        while flying and flying[0][0] <= now:
+            steps.upload(flying.pop(0)[1])
+        commit_runs(site.context(), STREAM, pause=no_pause)
+
+    assert len(holes(site)) == 1
+    assert tree(site)[:2] == [(0, 100, "FRAGMENT"), (100, 150, "HOLE")]
+    assert tree(site)[-1][1] > 300
+    assert steps.follower.progress.error is None
