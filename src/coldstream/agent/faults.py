@@ -112,6 +112,7 @@ class LostLocallyError(LostRangeError):
         stream: directory name.
         offset: the first that is missing.
         key: path of a file concerned.
+        until: when it is worth another look, monotonic seconds; None if nobody knows.
     """
 
     def __init__(
@@ -122,8 +123,10 @@ class LostLocallyError(LostRangeError):
         stream: str | None = None,
         offset: int | None = None,
         key: str | None = None,
+        until: float | None = None,
     ) -> None:
         super().__init__(message, stream=stream, offset=offset, key=key, remedy=remedy)
+        self.until = until
 
 
 class StuckManifestError(UnavailableError):

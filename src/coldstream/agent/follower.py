@@ -15,7 +15,13 @@ from coldstream.agent import between, division, due
 from coldstream.agent import step as steps
 from coldstream.agent.committed import CommittedOffsets
 from coldstream.agent.effects import Begun, Effect, Event, Failed, Hold, Seen
-from coldstream.agent.faults import DamagedFileError, DeletedStreamError, LoneSegments, explained
+from coldstream.agent.faults import (
+    DamagedFileError,
+    DeletedStreamError,
+    LoneSegments,
+    LostLocallyError,
+    explained,
+)
 from coldstream.agent.held import Held
 from coldstream.agent.lanes import Lanes
 from coldstream.agent.log import StreamLog
@@ -267,6 +273,8 @@ class StreamFollower:
         where = place(self.settings, self.context.prefix)
         seconds = self.settings.rescan_seconds
         again_at = now + seconds if not self.lanes else self.lanes.again_at(now, seconds)
+        if isinstance(exc, LostLocallyError) and exc.until is not None:
+            again_at = min(again_at, max(exc.until, now))  # whoever has more is not to be overtaken
         self._performer.cutter.remaining = True
         return Failed(explained(error, self.log, where), again_at)
 

@@ -79,7 +79,8 @@ class Gaps:
     Attributes:
         now: monotonic seconds of the look.
         vanished_at: when the directory was seen to be gone; None while it is there.
-        patience: for how long another node's agent may still upload what is missed, seconds.
+        patience: for how long another node's agent may still upload what is missed, seconds,
+        turn: and for how much longer before a claim, which may have to wait for its own first.
     """
 
     context: Context
@@ -92,8 +93,11 @@ class Gaps:
     now: float = 0.0
     vanished_at: float | None = None
     patience: float = 0.0
+    turn: float = 0.0
     #: Since when, by epoch and first offset.
     _missed_at: dict[tuple[int, int], float] = field(default_factory=dict)
+    #: What no member had when all were asked: none of them gets it any more.
+    _nobodys: set[tuple[int, int]] = field(default_factory=set)
     _looked_at: float = 0.0  # when something was missed last
     _meant: tuple[int, int] | None = None  # a hole whose PUT has not been answered
 
@@ -221,9 +225,16 @@ class Gaps:
         try:
             yield
         except (LostRangeError, UnavailableError) as exc:
-            if self.vanished_at is None and not isinstance(exc, NoStreamError):
-                self._missed_at[missing] = self.now
+            has = isinstance(exc, LostRangeError)
+            if self.vanished_at is None and (has or self._may_have(missing, exc)):
+                self._missed_at.pop(missing, None)
+                self._nobodys.discard(missing)
             raise
+        self._nobodys.add(missing)
+
+    def _may_have(self, missing: tuple[int, int], error: Exception) -> bool:
+        """Whether a member that does not answer may have it in its log."""
+        return missing not in self._nobodys and not isinstance(error, NoStreamError)
 
     def in_vain(self, now: float) -> bool:
         """Whether the directory has been gone for long, and what is missing missed for as long.
@@ -243,6 +254,9 @@ class Gaps:
         if self.members is None:
             return None
         patience = self.patience
+        epoch, offset = missing
+        if epoch == _UNCLAIMED and offset:  # of a new stream others may have no more than this one
+            patience += self.turn
         if self.vanished_at is not None:
             patience = min(patience, _DELETED_SECONDS / 2)  # before it is given up (`in_vain`)
         until = self._missed_at[missing] + patience
@@ -253,7 +267,8 @@ class Gaps:
             " more open, and is waited for",
             remedy=f"nothing: in {until - self.now:.0f} s the agent goes on by itself",
             stream=self.log.stream,
-            offset=missing[1],
+            offset=offset,
+            until=until,
         )
         return Missed(until, error)
 

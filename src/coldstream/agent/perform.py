@@ -127,7 +127,9 @@ class Performer:
             ColdstreamError, OSError: it cannot be done.
         """
         self.gaps.now, self.gaps.vanished_at = seen.now, course.vanished_at
-        self.gaps.patience = self._patience()
+        self.gaps.patience = patience = self._patience()
+        # One that stands by comes to its own look as much later, and its time begins then.
+        self.gaps.turn = patience if seen.writer else 0.0
         match effect:
             case Cut():
                 yield from self._cut(effect, course, seen, jobs)

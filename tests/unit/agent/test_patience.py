@@ -324,3 +324,71 @@ def test_a_stream_that_is_always_uploading_behind_a_gap_ends_the_gap_in_time(sit
     assert tree(site)[:2] == [(0, 100, "FRAGMENT"), (100, 150, "HOLE")]
     assert tree(site)[-1][1] > 300
     assert steps.follower.progress.error is None
+
+
+@pytest.mark.parametrize("later", [0, 12, 24, 60])
+def test_a_gap_before_what_an_older_epoch_has_uploaded_waits_for_one_that_cannot_claim_yet(
+    site: Site, tmp_path: Path, later: int
+) -> None:
+    """Under epoch 1 an agent uploaded behind its gap and died. The writer's agent of epoch 2 takes
+    that in by a hole before it claims; one that stands by has more, and waits for a claim, too."""
+    claimed(site, 100)
+    put(site, 150, 160)
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    write(other, 70, start_offset=130, epochs=((1, 130), (2, 170)))
+    write(site, 40, start_offset=160, epochs=((1, 160), (2, 170)))
+    has_less = restarted(site, Others(160))
+    has_more = restarted(other, Others(160), committed=StandsBy())
+    has_less.now = later
+
+    for now in range(1, 400):
+        for steps in (has_less, has_more):
+            if now > steps.now:
+                for job in steps.step(1):
+                    steps.upload(job)
+        commit_runs(site.context(), STREAM, pause=no_pause)
+
+    assert tree(site)[:2] == [(0, 100, "FRAGMENT"), (100, 130, "HOLE")]
+    assert tree(site)[-1][1] == 200
+
+
+@pytest.mark.parametrize("seconds", [26, 31, 36])
+def test_what_a_members_log_had_a_moment_ago_its_agent_has_all_the_time_to_upload(
+    site: Site, tmp_path: Path, seconds: int
+) -> None:
+    """The time counted from the last look at which the member had it, half a minute too early."""
+    claimed(site, 100)
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    write(other, 70, start_offset=130)
+    write(site, 50, start_offset=150)
+    more = {"flush_ms": 2000, "takeover_seconds": 5, "rescan_seconds": 37}
+    has_less = Steps(site, members=(members := Others(130)), **more)
+    has_more = Steps(other, members=Others(150), committed=StandsBy(), **more)
+    has_more.now = seconds
+
+    for now in range(1, 300):
+        for steps in (has_less, has_more):
+            if now > steps.now:
+                for job in steps.step(1):
+                    steps.upload(job)
+        if now > seconds:
+            members.first = 150
+        commit_runs(site.context(), STREAM, pause=no_pause)
+
+    assert tree(site)[:2] == [(0, 100, "FRAGMENT"), (100, 130, "HOLE")]
+    assert tree(site)[-1][1] == 200
+
+
+def test_a_member_that_is_away_now_and_then_keeps_no_hole_away_for_ever(site: Site) -> None:
+    """All have said that they have none of it, and none gets it again."""
+    claimed(site, 100)
+    put(site, 150, 160)  # so that it is asked for at every look
+    write(site, 50, start_offset=150)
+    steps = restarted(site, members := Others(150))
+
+    for now in range(10, 1000, 10):
+        members.reachable = now % 60 > 20
+        steps.go_on(1, 10)
+
+    assert len(holes(site)) == 1
+    assert tree(site)[-1][1] == 200
