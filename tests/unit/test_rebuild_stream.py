@@ -22,6 +22,7 @@ from coldstream.manifest.invariants import agreement, coverage, fencing, tree_su
 from coldstream.manifest.tree import leaves
 from coldstream.osiris.offsets import OffsetSet
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.ports import Unknown
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.collect import collect
@@ -375,19 +376,34 @@ def test_a_rebuild_that_is_interrupted_or_has_no_disk_gives_the_stream_back(
 
 
 def test_a_rebuild_that_cannot_give_the_stream_back_says_that_it_stays_stopped(
-    remote: Remote,
+    remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def end(_: object) -> None:
-        def refuses(*_: object) -> None:
-            raise UnavailableError("the table does not answer")
+    """The table's port raises nothing where an answer is lost: it says that nobody knows."""
+    change = remote.catalog.target.change_state
 
-        remote.catalog.before["change_state"] = refuses
+    def end(_: object) -> None:
+        monkeypatch.setattr(remote.catalog.target, "change_state", lambda _: Unknown(None))
         raise KeyboardInterrupt
 
-    with pytest.raises(UnavailableError, match="still takes no commits") as found:
+    with pytest.raises(UnavailableError, match="may take no commits yet") as found:
         rebuild(remote.context, STREAM, branching=M, dry_run=False, wait=end)
 
     assert "rebuild STREAM --write` again" in str(found.value.remedy)
+    monkeypatch.setattr(remote.catalog.target, "change_state", change)
+    assert rebuild(remote.context, STREAM, branching=M, dry_run=False).landed
+
+
+def test_a_rebuild_that_is_interrupted_while_it_stops_the_others_gives_the_stream_back(
+    remote: Remote,
+) -> None:
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    remote.catalog.after["change_state"] = end
+    with pytest.raises(KeyboardInterrupt):
+        rebuild(remote.context, STREAM, branching=M, dry_run=False)
+
+    assert remote.items.items[STREAM].state is StreamState.LIVE
 
 
 def test_a_rebuild_that_cannot_be_done_gives_the_stream_back(remote: Remote) -> None:

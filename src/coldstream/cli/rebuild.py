@@ -105,7 +105,7 @@ def rebuild(stream: StreamArgument, *, options: RebuildOptions, where: Where) ->
             )
     except KeyboardInterrupt:
         if options.write:
-            note("the stream takes commits again, unless the line above says otherwise")
+            note("the stream takes commits again")
         raise
     except usecase.LackingError as error:
         _show(error.report, as_json=options.as_json, write=True)

@@ -32,7 +32,7 @@ from coldstream.plans.rebuild import KnownManifest, Rebuild, Rebuilt
 from coldstream.plans.rebuild_told import Shortfall
 from coldstream.plans.rebuild_trees import sections
 from coldstream.plans.reconcile import next_version
-from coldstream.ports import MAX_DELETE_MS, Landed
+from coldstream.ports import MAX_DELETE_MS, Landed, Unknown
 from coldstream.remote.context import Context
 from coldstream.remote.trailers import listed_trailers
 from coldstream.usecases.claim import foreign
@@ -148,8 +148,11 @@ def rebuild(
         state = known_state(context, stream, item, by_trailers=trailers)
         with Spool() as spool:
             return _report(state, _pass(context, state, branching, trailers, spool), spool)
-    item = _stop_others(context, stream, item)
+    token = context.new_uid() or 1
+    if item is not None and item.state is StreamState.REBUILDING:
+        token = item.state_token  # one that died
     try:
+        item = _stop_others(context, stream, item, token)
         if wait is not None:
             if delete_ms and not accept_less:
                 _refuse_early(context, stream, item, branching)
@@ -160,7 +163,7 @@ def rebuild(
     except (Exception, KeyboardInterrupt):
         # Commits and deletes must not stand still because a rebuild could not be done, or somebody
         # did not wait for it. Where it has landed all the same, the state is another one by now.
-        _give_back(context, stream, item)
+        _give_back(context, stream, token)
         raise
 
 
@@ -351,7 +354,9 @@ def _record_key(context: Context, state: KnownStream) -> str:
     )
 
 
-def _stop_others(context: Context, stream: str, item: CatalogItem | None) -> CatalogItem | None:
+def _stop_others(
+    context: Context, stream: str, item: CatalogItem | None, token: int
+) -> CatalogItem | None:
     """Set the state that stops commits and deleters; an item of another table stops them anyway."""
     if item is None or item.table_id != context.catalog.table_id():
         return item
@@ -362,26 +367,38 @@ def _stop_others(context: Context, stream: str, item: CatalogItem | None) -> Cat
         raise ConflictError(
             f"the stream is {item.state}", stream=stream, remedy=_CALL_OFF if deleting else _NO_WAY
         )
-    outcome = context.catalog.change_state(
-        StateChange.of(item, StreamState.REBUILDING, context.new_uid() or 1)
-    )
+    outcome = context.catalog.change_state(StateChange.of(item, StreamState.REBUILDING, token))
     if not isinstance(outcome, Landed):
         raise ConflictError("another writer changed the stream's state", stream=stream)
     return outcome.item
 
 
-def _give_back(context: Context, stream: str, item: CatalogItem | None) -> None:
-    """Let commits go on: the manifest is what it was before."""
-    if item is None or item.state is not StreamState.REBUILDING:
-        return
+def _give_back(context: Context, stream: str, token: int) -> None:
+    """Let commits go on: the manifest is what it was before.
+
+    Args:
+        context: where.
+        stream: directory name.
+        token: of the change of state that stopped it; of another one it is another's.
+
+    Raises:
+        UnavailableError: nobody can say whether it goes on.
+    """
     try:
-        context.catalog.change_state(StateChange.of(item, StreamState.LIVE, context.new_uid() or 1))
+        item = context.catalog.get(stream)
+        if item is None or (item.state, item.state_token) != (StreamState.REBUILDING, token):
+            return
+        change = StateChange.of(item, StreamState.LIVE, context.new_uid() or 1)
+        if not isinstance(context.catalog.change_state(change), Unknown):
+            return
+        reason = "the table did not answer"
     except ColdstreamError as exc:
-        raise UnavailableError(
-            f"the rebuild has ended, and the stream still takes no commits: {exc.reason}",
-            stream=stream,
-            remedy=_STILL_STOPPED,
-        ) from exc
+        reason = exc.reason
+    raise UnavailableError(
+        f"the rebuild has ended, and the stream may take no commits yet: {reason}",
+        stream=stream,
+        remedy=_STILL_STOPPED,
+    )
 
 
 def _with_last_chunk(rebuilt: Root, root: Root) -> Root:
