@@ -46,8 +46,8 @@ def report_machines(
 ) -> None:
     """Tell of executions that failed or timed out as a whole.
 
-    A definition reports what it catches, and its error says so; nobody but Step Functions knows of
-    what it does not catch, a time-out first of all. Who stopped an execution by hand knows that.
+    A definition reports what it catches, and marks its error. Only Step Functions knows of what it
+    does not catch, a time-out first of all. Who stopped an execution by hand knows that.
     """
     report_failures(
         scope,

@@ -37,7 +37,7 @@ def landed(course: Course, first_offset: int, now: float) -> Course:
 
 
 def overtaken(course: Course, first_offset: int, now: float) -> Course:
-    """An upload has failed that nobody needs: the manifest has its range by now.
+    """An upload has failed whose range is in the manifest already.
 
     Args:
         course: of the stream.
@@ -104,7 +104,7 @@ def vanished(course: Course, now: float) -> Course:
         now: monotonic seconds.
     """
     state, course = course.state, replace(course, vanished_at=now)
-    if course.missed is not None:  # nobody has as long any more
+    if course.missed is not None:  # `Gaps` waits less for a directory that is gone
         course = replace(course, missed=replace(course.missed, until=now))
     if isinstance(state, Waiting | Draining | Blocked):
         return replace(course, state=replace(state, until=NEVER))

@@ -112,7 +112,7 @@ class LostLocallyError(LostRangeError):
         stream: directory name.
         offset: the first that is missing.
         key: path of a file concerned.
-        until: when it is worth another look, monotonic seconds; None if nobody knows.
+        until: when to look again, monotonic seconds; None for the usual time.
     """
 
     def __init__(

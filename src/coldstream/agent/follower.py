@@ -248,8 +248,10 @@ class StreamFollower:
         """An upload has failed for good: cut again from it, up to the chunk at fault if one is."""
         if piece.next_offset <= self.course.next_offset and not isinstance(error, CorruptDataError):
             # Another agent's is published, so what was held for this one was let go.
+            before = self.course.position
             self.course = between.overtaken(self.course, piece.first_offset, now)
-            self._performer.cutter.restart_at(self.course.position)
+            if self.course.position != before:
+                self._performer.cutter.restart_at(self.course.position)
             self._tell()
             return
         failure = self._failure(error, now)
