@@ -30,8 +30,9 @@ from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, raw_schema
 from coldstream.jobs.materialise.table import Append, AppendOutcome, Loaded, WrittenFile
-from coldstream.jobs.materialise.task import TaskRules, perform
+from coldstream.jobs.materialise.task import perform
 from coldstream.jobs.materialise.task_result import TaskResult
+from coldstream.jobs.materialise.task_rows import TaskRules
 from coldstream.jobs.materialise.times import FIRST_US, LAST_US, MAX_MS, MIN_MS, bounded
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
 from coldstream.reader.gap import Gap

@@ -16,8 +16,9 @@ from coldstream.jobs.materialise.files import StoredFiles
 from coldstream.jobs.materialise.iceberg import IcebergTable
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of
-from coldstream.jobs.materialise.task import TaskRules, perform
+from coldstream.jobs.materialise.task import perform
 from coldstream.jobs.materialise.task_result import TaskResult
+from coldstream.jobs.materialise.task_rows import TaskRules
 from coldstream.jobs.materialise.window_commit import Tables
 from tests.unit.jobs.iceberg_history import compact, current, set_back
 from tests.unit.jobs.test_iceberg import catalog

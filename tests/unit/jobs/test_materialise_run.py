@@ -17,7 +17,7 @@ import pytest
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.schema import COLUMNS, select
 from coldstream.errors import ConflictError, CorruptDataError, InternalError, InvalidInputError
-from coldstream.jobs.materialise import task
+from coldstream.jobs.materialise import task_rows
 from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.compact import (
     CompactPiece,
@@ -41,8 +41,9 @@ from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, column
 from coldstream.jobs.materialise.state import TableState, Ticket, parse_state
 from coldstream.jobs.materialise.survey import OTHERS, Survey
 from coldstream.jobs.materialise.table import Loaded, Table
-from coldstream.jobs.materialise.task import Part, TaskRules, perform_all
+from coldstream.jobs.materialise.task import Part, perform_all
 from coldstream.jobs.materialise.task_result import TaskResult, encode_results, parse_results
+from coldstream.jobs.materialise.task_rows import TaskRules
 from coldstream.jobs.materialise.transform import first_schema, transform
 from coldstream.jobs.materialise.window_commit import Tables
 from coldstream.jobs.materialise.write import FileLayout
@@ -679,7 +680,7 @@ def test_a_mistake_of_ours_makes_no_dead_letters(monkeypatch: pytest.MonkeyPatch
     def wrong(*_: Any) -> Any:
         raise AttributeError("not a value's fault")
 
-    monkeypatch.setattr(task, "transform", wrong)
+    monkeypatch.setattr(task_rows, "transform", wrong)
     site = Site({ORDERS: _bodies(40)})
     with pytest.raises(AttributeError):
         site.run()

@@ -22,8 +22,9 @@ from coldstream.jobs.materialise.rules import TableFiles, TableRule
 from coldstream.jobs.materialise.run import Runner
 from coldstream.jobs.materialise.run_settings import RunSettings
 from coldstream.jobs.materialise.schema import READ_COLUMNS, columns_of
-from coldstream.jobs.materialise.task import Part, TaskRules, perform_all
+from coldstream.jobs.materialise.task import Part, perform_all
 from coldstream.jobs.materialise.task_result import encode_results, parse_results
+from coldstream.jobs.materialise.task_rows import TaskRules
 from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 from tests.support.examples import examples

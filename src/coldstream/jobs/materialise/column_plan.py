@@ -30,8 +30,8 @@ from coldstream.jobs.materialise.schema import (
     dead_schema,
 )
 from coldstream.jobs.materialise.survey import OTHERS, Counts, Survey
-from coldstream.jobs.materialise.task import TaskRules
 from coldstream.jobs.materialise.task_result import TaskResult, unreadable, with_found
+from coldstream.jobs.materialise.task_rows import TaskRules
 from coldstream.jobs.materialise.write import FileLayout
 
 #: So many tasks look at the beginning of their piece; they are spread over all that is to be read.

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from coldstream.jobs.materialise.compact import CompactPiece, CompactResult
 from coldstream.jobs.materialise.latest_merge import MergePiece, MergeResult
 from coldstream.jobs.materialise.ranges import Ranges
-from coldstream.jobs.materialise.task import TaskRules
 from coldstream.jobs.materialise.task_result import TaskResult
+from coldstream.jobs.materialise.task_rows import TaskRules
 from coldstream.jobs.materialise.write import FileLayout
 from coldstream.manifest.ledger import Ledger
 from coldstream.osiris.offsets import OffsetSet

@@ -22,8 +22,8 @@ from coldstream.jobs.materialise.run_settings import RunSettings, layout_of
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, dead_schema
 from coldstream.jobs.materialise.table import Loaded
 from coldstream.jobs.materialise.table_report import TableReport
-from coldstream.jobs.materialise.task import TaskRules
 from coldstream.jobs.materialise.task_result import TaskResult, unreadable, with_found
+from coldstream.jobs.materialise.task_rows import TaskRules
 from coldstream.jobs.materialise.window_commit import Tables
 from coldstream.jobs.materialise.write import FileLayout
 

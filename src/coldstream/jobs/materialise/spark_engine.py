@@ -38,8 +38,9 @@ from coldstream.jobs.materialise.latest_merge import (
 )
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.schema import READ_COLUMNS
-from coldstream.jobs.materialise.task import BATCH_BYTES, Part, TaskRules, perform_all
+from coldstream.jobs.materialise.task import BATCH_BYTES, Part, perform_all
 from coldstream.jobs.materialise.task_result import TaskResult, encode_results, parse_results
+from coldstream.jobs.materialise.task_rows import TaskRules
 from coldstream.jobs.materialise.write import FileLayout
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.osiris.body import BodyFormat
