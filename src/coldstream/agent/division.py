@@ -6,8 +6,8 @@ the writer, or one that is minutes old, loses nothing.
 
 One that stands by sees what is committed in its own log. Where that waits for flush time and
 take-over time, it looks at the manifest; where the manifest has not moved either, it acts for the
-writer's agent, for ten times the take-over time. Where it has moved, the other one is alive, and is
-given the take-over time once more. Times are monotonic seconds.
+writer's agent, for ten times the take-over time or longer. Where it has moved, the other one is
+alive, and is given the take-over time once more. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ class Turn:
 
 
 def acts_for(settings: AgentSettings) -> float:
-    """For how long one acts for another once it does, seconds."""
-    return _ACTS_FOR * settings.takeover_seconds
+    """For how long one acts for another once it does, seconds: not only while it waits itself."""
+    return max(
+        _ACTS_FOR * settings.takeover_seconds, patience(settings) + settings.takeover_seconds
+    )
 
 
 def patience(settings: AgentSettings) -> float:

@@ -32,6 +32,7 @@ class Seen:
         epoch: of the last chunk that is proved to be committed; 0 if unknown.
         super_stream: whose partition it is; "" if none or unknown.
         named: whether the name of its queue is known.
+        begin: where the local log begins; 0 also where nobody has looked.
     """
 
     now: float
@@ -47,6 +48,7 @@ class Seen:
     epoch: int = 0
     super_stream: str = ""
     named: bool = False
+    begin: int = 0
 
 
 # --- what came ---
@@ -59,10 +61,17 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class TurnRead:
-    """The manifest, as one that stands by sees it; 0 where there is none."""
+    """The manifest, as one that stands by sees it; 0 where there is none.
+
+    Attributes:
+        next_offset: of the manifest.
+        epoch: likewise.
+        there: whether the stream is in the catalog.
+    """
 
     next_offset: int = 0
     epoch: int = 0
+    there: bool = False
 
 
 @dataclass(frozen=True, slots=True)

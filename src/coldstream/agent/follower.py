@@ -172,7 +172,11 @@ class StreamFollower:
             epoch=known.epoch,
             super_stream=known.super_stream,
             named=known.named,
+            begin=0 if known.writer or self.course.there else self._begin(),
         )
+
+    def _begin(self) -> int:
+        return next(iter(self.log.segments()), 0)
 
     def _look(self, seen: Seen, jobs: list[Job]) -> None:
         """Do what is to be done; what is cut is in `jobs`, whatever fails behind it."""

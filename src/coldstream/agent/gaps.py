@@ -26,9 +26,10 @@ from coldstream.agent.members import (
     check_alone,
     check_lost,
 )
-from coldstream.agent.progress import Notices
+from coldstream.agent.progress import Notices, of_left_out
 from coldstream.agent.state import Missed
 from coldstream.errors import LostRangeError, UnavailableError
+from coldstream.manifest.catalog import CatalogItem
 from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import CommitReport
 from coldstream.usecases.holes import ChainGap, find_gap
@@ -100,6 +101,7 @@ class Gaps:
     _nobodys: set[tuple[int, int]] = field(default_factory=set)
     _looked_at: float = 0.0  # when something was missed last
     _meant: tuple[int, int] | None = None  # a hole whose PUT has not been answered
+    _first: int | None = None  # where the log began at first, while nobody has claimed the stream
 
     def bridge(self, epoch: int, begin: int, *, committed: int, to_log: bool) -> Bridged:
         """Declare holes until the chain reaches the local log, or until nothing more is lost.
@@ -198,8 +200,27 @@ class Gaps:
         """
         missing = _UNCLAIMED, 0  # retention moves `begin` on
         with self._anew_if_refused(missing):
-            check_alone(self._asked(missing), self.log.stream, begin=begin, end=begin)
-        self._check_patience(missing, f"offsets 0 to {begin - 1} are in no member's log", begin)
+            asked = self._asked(missing)
+            others = check_alone(asked, self.log.stream, begin=begin, end=begin)
+        lacking = f"offsets 0 to {begin - 1} are in no member's log"
+        # Who holds more than the logs have may be all that does, and goes before who does not.
+        share = 0.5 if others is not None and begin < others else 1.0
+        missed = self._missed(missing, lacking, begin, share)
+        if missed is not None:
+            raise missed.error
+
+    def see_first(self, item: CatalogItem | None) -> None:
+        """Tell what the first claim of a stream has left out of what was here.
+
+        Args:
+            item: the stream's, as it was read just now; None while nobody has claimed it.
+        """
+        begin, self._first = self._first, None
+        if item is None:
+            began = [*self.log.segments()[:1], *([] if begin is None else [begin])]
+            self._first = min(began, default=None)
+        elif begin is not None and begin < item.first_offset:
+            self.notices.append(of_left_out(self.log.stream, begin, item.first_offset))
 
     def _asked(self, missing: tuple[int, int]) -> Members | None:
         """Who is asked of what is missing from an offset on.
@@ -246,14 +267,16 @@ class Gaps:
             return False
         return now - max([self.vanished_at, *self._missed_at.values()]) >= _DELETED_SECONDS
 
-    def _missed(self, missing: tuple[int, int], lacking: str, begin: int) -> Missed | None:
+    def _missed(
+        self, missing: tuple[int, int], lacking: str, begin: int, share: float = 1.0
+    ) -> Missed | None:
         """Until when another node's agent has time: it may hold open what no log has any more.
 
         It acts for this one where the manifest stands still (`division`).
         """
         if self.members is None:
             return None
-        patience = self.patience
+        patience = self.patience * share
         epoch, offset = missing
         if epoch == _UNCLAIMED and offset:  # of a new stream others may have no more than this one
             patience += self.turn

@@ -204,8 +204,9 @@ def _fate(gap: ChainGap) -> str:
     )
 
 
-def check_alone(members: Members | None, stream: str, *, begin: int, end: int) -> None:
-    """Return if no member's log begins below the local one, so that none can compare more.
+def check_alone(members: Members | None, stream: str, *, begin: int, end: int) -> int | None:
+    """Where the others' logs begin, if none begins below the local one, so that none can compare
+    more; None if no other has anything, or nobody can say.
 
     A claim compares the local log with the end of the manifest. If the log begins above that, or
     shares nothing with the manifest, a longer log must decide: by this one a lost timeline would
@@ -235,7 +236,7 @@ def check_alone(members: Members | None, stream: str, *, begin: int, end: int) -
         )
     if members is None:
         if begin == end:
-            return  # nothing is missing, and whoever runs this says what is committed
+            return None  # nothing is missing, and whoever runs this says what is committed
         raise LostLocallyError(
             f"{where}; if another node has an older log, run its agent; if none has, start this one"
             " with --last-copy",
@@ -251,3 +252,4 @@ def check_alone(members: Members | None, stream: str, *, begin: int, end: int) -
             stream=stream,
             offset=begin,
         )
+    return earliest

@@ -89,6 +89,7 @@ def open_stream(
         return None
     stream = log.stream
     item = context.catalog.get(stream)
+    gaps.see_first(item)
     if item is not None:
         check_not_deleted(item)
     shift = _shift(context, item)
@@ -96,6 +97,7 @@ def open_stream(
     _prepare(item, segments[0], epoch, gaps, committed=limit)
     history = CommittedHistory(log, limit, newest[-1].epoch)
     claimed = commits.claim(epoch, segments[0], name, history, gaps.check_alone, shift=shift)
+    gaps.see_first(claimed.loaded.item)
     for notice in _notices_of(claimed, name, log, context.prefix, settings):
         notices.append(notice)
     ledger = claimed.loaded.item.ledger

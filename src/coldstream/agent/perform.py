@@ -142,7 +142,8 @@ class Performer:
                 yield self.gaps.bridge(epoch, begin, committed=limit, to_log=True)
             case ReadTurn():
                 item = self.context.catalog.get(self.log.stream)
-                yield TurnRead() if item is None else TurnRead(item.next_offset, item.epoch)
+                self.gaps.see_first(item)
+                yield TurnRead() if item is None else TurnRead(item.next_offset, item.epoch, True)
             case TellTakeOver(seconds):
                 self.notices.append(of_take_over(self.log.stream, course.next_offset, seconds))
             case Rest():

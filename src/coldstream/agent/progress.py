@@ -176,6 +176,16 @@ def of_held_hole(log: StreamLog, first: int, next_offset: int) -> str:
     )
 
 
+def of_left_out(stream: str, begin: int, first_offset: int) -> str:
+    """What a person should know of a stream whose first claim began above what was here."""
+    return (
+        f"offsets {begin} to {first_offset - 1}, which this node has had, are left out of the"
+        " remote tier: another node's agent was the first to claim the stream, or local retention"
+        " was faster than this one; who needs them reads them from a broker that still has them"
+        f" (stream {stream}, offset {begin})"
+    )
+
+
 def of_new_root(stream: str, prefix: str, settings: AgentSettings) -> str:
     """What a person should know of a claim that found no root, nor any object, of the stream."""
     return (

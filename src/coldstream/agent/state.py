@@ -156,6 +156,7 @@ class Course:
         reclaimed_at: when its claim was last found missing.
         turn: whose work it is.
         read: whether the manifest was read; before, nobody knows where it ends.
+        there: whether the stream was in the catalog then.
     """
 
     state: State = field(default_factory=Waiting)
@@ -176,6 +177,7 @@ class Course:
     reclaimed_at: float = NEVER
     turn: Turn = field(default_factory=Turn)
     read: bool = False
+    there: bool = False
 
     @property
     def vanished(self) -> bool:

@@ -99,9 +99,20 @@ def _begun(course: Course, seen: Seen) -> Next:
         waits.append(seen.unproved_at)
     since = min((each for each in waits if each is not None), default=None)
     due_at = division.due_at(course.turn, since, seen.settings)
+    if by and _may_be_first(course, seen):
+        due_at = seen.now
     if seen.now >= max(due_at, course.until):
         return course, (ReadTurn(),)
     return _rest(course) if by else _work(course, seen)
+
+
+def _may_be_first(course: Course, seen: Seen) -> bool:
+    """Whether the stream would begin with this log, although that has lost the beginning.
+
+    Who stands by begins to wait for others as soon as it has seen its log, and not at its turn:
+    else one that has less would be the first.
+    """
+    return seen.committed > seen.begin > 0 and not course.there
 
 
 def _is_by(course: Course, seen: Seen) -> bool:
@@ -112,10 +123,13 @@ def _turn_read(course: Course, seen: Seen, there: TurnRead) -> Next:
     """The writer's agent lives where the manifest has moved; else its work is done here."""
     by, idle = _is_by(course, seen), seen.oldest_at is None
     moved = (there.next_offset, there.epoch) != (course.next_offset, course.epoch)
-    turn = division.looked(course.turn, seen.now, seen.settings, moved=moved or idle or not by)
     end, epoch = there.next_offset, there.epoch
-    course = replace(course, next_offset=end, epoch=epoch, turn=turn, read=True)
-    if not by:
+    course = replace(course, next_offset=end, epoch=epoch, read=True, there=there.there)
+    first = _may_be_first(course, seen)
+    moved_on = moved or idle or first or not by
+    turn = division.looked(course.turn, seen.now, seen.settings, moved=moved_on)
+    course = replace(course, turn=turn)
+    if first or not by:
         return _work(course, seen)
     if moved or idle:
         return _rest(course)
@@ -235,6 +249,7 @@ def _claimed(course: Course, seen: Seen, opened: Opened) -> Next:
         moved_at=seen.now,
         watched_at=seen.now,
         read=True,
+        there=True,
     )
     course, effects = _cut(course, seen)
     return course, (Restart(end), *effects)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from coldstream.agent.committed import AllCommitted, Known
 from coldstream.agent.members import NoStreamError
-from coldstream.errors import LostRangeError, UnavailableError
+from coldstream.errors import LostRangeError, NotFoundError, UnavailableError
 from coldstream.usecases.commit_runs import commit_runs
 
 from .conftest import Site, no_pause
@@ -26,6 +27,26 @@ class StandsBy(AllCommitted):
     def known(self, stream: str) -> Known:
         del stream
         return Known(writer=False)
+
+
+def side_by_side(*agents: Steps, seconds: range, then: Callable[[int], None] | None = None) -> None:
+    """Let agents of one stream look, upload and commit; one that is ahead waits for the clock.
+
+    Args:
+        agents: look in this order.
+        seconds: at which they look.
+        then: is called with each of them, before what was uploaded is committed.
+    """
+    site = agents[0].site
+    for now in seconds:
+        for steps in agents:
+            if now > steps.now:
+                for job in steps.step(now - steps.now):
+                    steps.upload(job)
+        if then is not None:
+            then(now)
+        with suppress(NotFoundError):  # nobody has claimed it yet
+            commit_runs(site.context(), STREAM, pause=no_pause)
 
 
 def restarted(site: Site, members: Any = None, **more: Any) -> Steps:
@@ -238,6 +259,125 @@ def test_a_first_claim_waits_for_what_another_nodes_agent_holds(site: Site, tmp_
     assert tree(site) == [(0, 200, "FRAGMENT")]
 
 
+@pytest.mark.parametrize("later", [-100, -45, -12, -1, 0, 1, 12, 45, 100])
+def test_a_first_claim_is_of_the_agent_that_has_most(
+    site: Site, tmp_path: Path, later: int
+) -> None:
+    """The one beside the writer has less, and begins some seconds later or earlier. Until the one
+    that stands by has begun, its broker's log has what its agent holds from then on."""
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    write(other, 70, start_offset=130)
+    write(site, 50, start_offset=150)
+    has_less = restarted(site, members := Others(130))
+    has_more = restarted(other, Others(150), committed=StandsBy())
+    has_less.now, has_more.now = max(0, later), max(0, -later)
+
+    def removed(now: int) -> None:
+        if now > -later:
+            members.first = 150
+
+    side_by_side(has_less, has_more, seconds=range(1, 300), then=removed)
+
+    assert tree(site) == [(130, 200, "FRAGMENT")]
+    assert has_less.follower.progress.error is has_more.follower.progress.error is None
+
+
+def test_who_has_least_waits_longest_for_a_first_claim_also_where_the_store_was_away(
+    site: Site, tmp_path: Path
+) -> None:
+    """Both have run for an hour, and their brokers' logs begin at the same offset meanwhile."""
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    write(other, 70, start_offset=130)
+    write(site, 50, start_offset=150)
+    has_less = restarted(site, Others(150))
+    has_more = restarted(other, Others(150), committed=StandsBy())
+    has_less.now = has_more.now = 3600
+    has_more.now += 8
+
+    side_by_side(has_less, has_more, seconds=range(3601, 3900))
+
+    assert tree(site) == [(130, 200, "FRAGMENT")]
+
+
+def test_one_that_stands_by_leaves_a_stream_alone_once_another_has_claimed_it_first(
+    site: Site, tmp_path: Path
+) -> None:
+    """At an installation all logs begin above 0, and no two agents need to upload the same."""
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    for each in (site, other):
+        write(each, 50, start_offset=150)
+    writer = restarted(site, Others(150))
+    stands_by = restarted(other, Others(150), committed=StandsBy())
+    stands_by.now = 5
+
+    side_by_side(writer, stands_by, seconds=range(1, 300))
+
+    assert tree(site) == [(150, 200, "FRAGMENT")]
+    assert stands_by.follower.progress.fragments == 0
+    assert stands_by.follower.progress.error is None
+    assert stands_by.follower.progress.notices == []
+
+
+def test_one_that_stands_by_claims_first_and_uploads_all_where_the_writer_has_no_agent(
+    site: Site,
+) -> None:
+    write(site, 400, start_offset=150)
+    stands_by = restarted(site, Others(150), committed=StandsBy())
+
+    side_by_side(stands_by, seconds=range(1, 600))
+
+    assert len(site.store.objects) > 4
+    assert tree(site)[0][0] == 150
+    assert tree(site)[-1][1] == 550
+
+
+def test_one_that_stands_by_asks_the_catalog_nothing_while_its_log_has_the_beginning(
+    site: Site,
+) -> None:
+    write(site, 50)
+    answers = away(site)
+    stands_by = restarted(site, Others(0), committed=StandsBy())
+    answers(False)
+
+    stands_by.step(FLUSH)
+
+    assert stands_by.follower.progress.error is None
+
+
+def test_what_a_first_claim_leaves_out_is_told_by_the_agent_that_has_it(
+    site: Site, tmp_path: Path
+) -> None:
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    write(other, 70, start_offset=130)
+    write(site, 50, start_offset=150)
+    has_more = restarted(other, Others(150), committed=StandsBy())
+    has_more.step()
+    lone = restarted(site, Others(None, here_only=True))
+
+    side_by_side(lone, has_more, seconds=range(2, 300))
+
+    assert tree(site) == [(150, 200, "FRAGMENT")]
+    (told,) = [each for each in has_more.follower.progress.notices if "left out" in each]
+    assert "offsets 130 to 149" in told
+    assert STREAM in told
+
+
+def test_what_retention_takes_before_the_first_claim_is_told_too(site: Site) -> None:
+    """Nothing holds it: no file could be opened, or what may be held is full."""
+    write(site, 70, start_offset=130)
+    steps = restarted(site, members := Others(130))
+    steps.step()
+    for path in (site.data_dir / STREAM).iterdir():
+        path.unlink()
+    members.first = 150
+    write(site, 50, start_offset=150)
+    side_by_side(steps, seconds=range(2, 200))
+
+    assert tree(site) == [(150, 200, "FRAGMENT")]
+    (told,) = [each for each in steps.follower.progress.notices if "left out" in each]
+    assert "offsets 130 to 149" in told
+
+
 def test_a_first_claim_waits_once_however_retention_moves_on(site: Site) -> None:
     write(site, 50, start_offset=150)
     members = Others(150)
@@ -287,14 +427,11 @@ def test_of_agents_that_have_each_lost_some_none_declares_lost_what_another_hold
     has_more = restarted(other, committed=StandsBy())
     has_less.now, has_more.now = max(0, later), max(0, -later)
 
-    for now in range(5, 700, 5):
-        for steps in (has_less, has_more):
-            if now > steps.now:
-                for job in steps.step(now - steps.now):
-                    steps.upload(job)
+    def removed(now: int) -> None:
         if now > -later:
             members.first = 150  # what its broker removes now, its agent holds
-        commit_runs(site.context(), STREAM, pause=no_pause)
+
+    side_by_side(has_less, has_more, seconds=range(5, 700, 5), then=removed)
 
     assert tree(site)[:2] == [(0, 100, "FRAGMENT"), (100, 130, "HOLE")]
     assert [each[2] for each in tree(site)[2:]] == ["FRAGMENT"] * len(tree(site)[2:])
@@ -341,12 +478,7 @@ def test_a_gap_before_what_an_older_epoch_has_uploaded_waits_for_one_that_cannot
     has_more = restarted(other, Others(160), committed=StandsBy())
     has_less.now = later
 
-    for now in range(1, 400):
-        for steps in (has_less, has_more):
-            if now > steps.now:
-                for job in steps.step(1):
-                    steps.upload(job)
-        commit_runs(site.context(), STREAM, pause=no_pause)
+    side_by_side(has_less, has_more, seconds=range(1, 400))
 
     assert tree(site)[:2] == [(0, 100, "FRAGMENT"), (100, 130, "HOLE")]
     assert tree(site)[-1][1] == 200
@@ -366,14 +498,11 @@ def test_what_a_members_log_had_a_moment_ago_its_agent_has_all_the_time_to_uploa
     has_more = Steps(other, members=Others(150), committed=StandsBy(), **more)
     has_more.now = seconds
 
-    for now in range(1, 300):
-        for steps in (has_less, has_more):
-            if now > steps.now:
-                for job in steps.step(1):
-                    steps.upload(job)
+    def removed(now: int) -> None:
         if now > seconds:
             members.first = 150
-        commit_runs(site.context(), STREAM, pause=no_pause)
+
+    side_by_side(has_less, has_more, seconds=range(1, 300), then=removed)
 
     assert tree(site)[:2] == [(0, 100, "FRAGMENT"), (100, 130, "HOLE")]
     assert tree(site)[-1][1] == 200
