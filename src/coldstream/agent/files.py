@@ -6,7 +6,9 @@ import os
 import time
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from errno import EINVAL
 from pathlib import Path
+from stat import S_ISREG
 from typing import NamedTuple, Protocol
 
 #: Two changes of a directory within a tick of the file system's clock leave one time; ns.
@@ -88,9 +90,14 @@ class Disk:
 
     @contextmanager
     def open(self, directory: Path, name: str) -> Generator[LogFile, None, None]:
-        """As `LogFiles` says."""
-        with (directory / name).open("rb", buffering=0) as file:
-            yield _DiskFile(file.fileno())
+        """As `LogFiles` says; what is no file, and may never answer, is an error."""
+        descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(EINVAL, "not a regular file", f"{directory}/{name}")
+            yield _DiskFile(descriptor)
+        finally:
+            os.close(descriptor)
 
     def stamp(self, directory: Path, name: str) -> Stamp:
         """As `LogFiles` says."""

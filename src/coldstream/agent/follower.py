@@ -180,6 +180,7 @@ class StreamFollower:
 
     def _look(self, seen: Seen, jobs: list[Job]) -> None:
         """Do what is to be done; what is cut is in `jobs`, whatever fails behind it."""
+        self._performer.see_log()
         left = self._note(seen, Begun())
         while left:
             effect, *left = left
@@ -278,6 +279,8 @@ class StreamFollower:
             error = self._lone.judged(error, now, anew=self.course.error is None)
         where = place(self.settings, self.context.prefix)
         seconds = self.settings.rescan_seconds
+        if not self.settings.once:  # others wait for this one in take-over times (`division`)
+            seconds = min(seconds, self.settings.takeover_seconds)
         again_at = now + seconds if not self.lanes else self.lanes.again_at(now, seconds)
         if isinstance(exc, LostLocallyError) and exc.until is not None:
             again_at = min(again_at, max(exc.until, now))  # whoever has more is not to be overtaken

@@ -29,7 +29,7 @@ from coldstream.agent.files import DISK, LogFiles
 from coldstream.agent.listing import Listing, Names
 from coldstream.agent.log import StreamLog
 from coldstream.agent.namesakes import Candidate, Neighbours, belongs, doubt
-from coldstream.agent.own_broker import Broker
+from coldstream.agent.own_broker import Broker, InTurn
 from coldstream.agent.proof import (
     AGAIN_MOST,
     AGAIN_SECONDS,
@@ -57,13 +57,9 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.osiris.chunk import parse_chunk_header
 
 _PASS_SECONDS = 0.5
-#: A broker that does not answer is asked again after as long as that, twice as long each time.
-_SILENT_MOST = 10.0
 _SETTLED_SECONDS = 30.0
 #: Who the writer is, is asked again with a proof, but not more often.
 _ROLE_SECONDS = 10.0
-#: Nor at all for so long where the broker was silent about one: 3.10.8 waits for frozen nodes.
-_ROLES_PAUSE = 20.0
 #: Where another node uploads, what is committed here is asked for no more often.
 _STANDBY_SECONDS = 5.0
 
@@ -96,14 +92,11 @@ class Gate:
     _listing: Listing = field(init=False)
     _alike: Callable[[str, StreamQueue], Sequence[str]] = field(init=False)
     _heard_at: float = float("-inf")
-    _silent_until: float = float("-inf")  # the broker did not answer, and why
-    _silence: str = ""
-    _silences: int = 0  # in a row
-    _roles_from: float = float("-inf")  # when it is asked again who writes
     _lock: Lock = field(default_factory=Lock)  # of what is known
-    _asking: Lock = field(default_factory=Lock)  # of the broker, which one thread has at a time
+    _asked: InTurn = field(init=False)
 
     def __post_init__(self) -> None:
+        self._asked = InTurn(self.broker, self.clock)
         self._listing = Listing(self.broker, self.clock)
         self._alike = Neighbours(self.data_dir).of if self.alike is None else self.alike
 
@@ -177,8 +170,7 @@ class Gate:
         try:
             yield
         finally:
-            with self._asking:
-                self.broker.close()
+            self._asked.close()
 
     def _settle(self) -> None:
         try:
@@ -204,8 +196,7 @@ class Gate:
         with self._lock:
             before = self._proofs.setdefault(stream, Proof())
         if self._knows_enough(stream, before, now):
-            with self._asking:
-                after = self._looked(stream, before, now)
+            after = self._looked(stream, before, now)
         else:
             trouble = self._listing.silence(self.clock()) or before.trouble
             after = replace(before, again_at=now + AGAIN_SECONDS, trouble=trouble)
@@ -232,7 +223,7 @@ class Gate:
 
     def _knows_enough(self, stream: str, proof: Proof, now: float) -> bool:
         """Whether it can be asked about: not while somebody else is asking what it is called."""
-        if now < self._silent_until or (proof.trouble and now < proof.again_at):
+        if now < self._asked.silent_until or (proof.trouble and now < proof.again_at):
             return True  # nothing is asked
         settled = self._is_given(stream) or proof.queue is not None
         return self._listing.learn(now, settled=settled)
@@ -240,8 +231,8 @@ class Gate:
     def _looked(self, stream: str, proof: Proof, now: float) -> Proof:
         if now - self._heard_at >= _PASS_SECONDS:
             self._heard_at = now
-            self.broker.keep_up()
-        if proof.limit and proof.generation != self.broker.generation():
+            self._asked.keep_up()
+        if proof.limit and proof.generation != self._asked.generation():
             # Whoever answered then may be another one by now, and the files another history.
             proof = unproved(proof, now)
         log = StreamLog(self.data_dir / stream, self.files)
@@ -249,8 +240,8 @@ class Gate:
             proof = unproved(proof, now)
         if proof.trouble and now < proof.again_at:
             return proof
-        if now < self._silent_until:
-            return replace(proof, trouble=self._silence, again_at=self._silent_until)
+        if now < self._asked.silent_until:
+            return replace(proof, trouble=self._asked.silence, again_at=self._asked.silent_until)
         try:
             seen = newest(log)
             if seen is not None and seen == proof.seen and proof.whole and not proof.doubt:
@@ -265,23 +256,18 @@ class Gate:
                 return bare(proof, seen, now, empty=not log.end())
             return self._proved(log, proof, seen, now)
         except (UnavailableError, LogInError) as exc:
-            # Ten thousand streams must not wait for its answer one after the other, nor log in one
-            # after the other in vain. It may have taken long to say so: the pause is from then on.
-            self._silences += 1
-            wait = min(_SILENT_MOST, AGAIN_SECONDS * 2 ** min(self._silences - 1, 10))
-            self._silent_until, self._silence = max(now, self.clock()) + wait, exc.reason
-            return replace(proof, trouble=exc.reason, again_at=self._silent_until)
+            return replace(proof, trouble=exc.reason, again_at=self._asked.silent_until)
         except ColdstreamError as exc:
             return failed(proof, exc.reason, now)
         except OSError as exc:
             return failed(proof, f"a file cannot be read: {exc.strerror or exc}", now)
 
     def _proved(self, log: StreamLog, proof: Proof, seen: tuple[int, object], now: float) -> Proof:
-        trouble, generation = "", self.broker.generation()
+        trouble, generation = "", self._asked.generation()
         left: list[Candidate] = []  # whose directory it may be
         for queue in self._possible(log.stream, proof):
             try:
-                header = self.broker.last_header(queue.vhost, queue.queue)
+                header = self._asked.last_header(queue.vhost, queue.queue)
             except LogInError:
                 raise
             except (NotFoundError, NoMemberError, PermissionDeniedError) as exc:
@@ -289,7 +275,7 @@ class Gate:
                 trouble = exc.reason if queue == proof.queue else trouble or exc.reason
                 left.append(Candidate(queue))
                 continue
-            trouble, self._silences = _UNPROVED, 0
+            trouble = _UNPROVED
             try:
                 limit = proved(log, header)
             except CorruptDataError:
@@ -323,7 +309,7 @@ class Gate:
             known = {each.stream: self._proofs.get(each.stream, Proof()) for each in others}
         settled = {name: each.queue for name, each in known.items() if each.queue is not None}
         settled |= {name: self._given(name) for name in known if self._is_given(name)}
-        return belongs(log, candidate, others, settled, self.broker)
+        return belongs(log, candidate, others, settled, self._asked)
 
     def _counted(
         self,
@@ -354,14 +340,10 @@ class Gate:
 
     def _role(self, queue: StreamQueue, proof: Proof, now: float) -> tuple[bool, float]:
         """Whether the writer is here, and when that was asked; what nobody can say stays."""
-        if now - proof.role_at < _ROLE_SECONDS and proof.generation == self.broker.generation():
-            return proof.writer, proof.role_at
-        if self.clock() < self._roles_from:
+        if now - proof.role_at < _ROLE_SECONDS and proof.generation == self._asked.generation():
             return proof.writer, proof.role_at
         try:
-            leads = self.broker.leads(queue.vhost, queue.queue)
-        except UnavailableError:
-            leads, self._roles_from = None, self.clock() + _ROLES_PAUSE
+            leads = self._asked.leads(queue.vhost, queue.queue)
         except ColdstreamError:
             leads = None
         return proof.writer if leads is None else leads, now

@@ -53,6 +53,7 @@ class Held:
     def __init__(self, files: LogFiles, *, budget: int, most: int) -> None:
         self._files, self._budget, self._most = files, budget, most
         self._held: dict[str, OfStream] = {}
+        # Of what all streams share. Under it nothing waits: neither for a file nor for a stream.
         self._lock = Lock()
         self._idle: dict[str, None] = {}  # streams of which only the newest segment is held
         self._count = self._unlinked = 0
@@ -75,8 +76,8 @@ class Held:
             OSError: it cannot be read, or is gone and nothing of it is held; or it cannot be said
                 yet whether what is held was committed.
         """
-        with self._lock:
-            held = dict(self._held.get(directory.name, OfStream()).files)
+        with self._of(directory) as of, self._lock:
+            held = dict(of.files)
             for handle in held.values():
                 handle.users += 1  # others may let go of it meanwhile
         try:
@@ -108,7 +109,7 @@ class Held:
             try:
                 file = stack.enter_context(self._files.open(directory, name))
             except FileNotFoundError:
-                handle = self._used(directory.name, name)
+                handle = self._used(directory, name)
                 if handle is None:
                     raise
                 stack.callback(self._unused, handle)
@@ -138,43 +139,46 @@ class Held:
             there = set()
         except OSError:
             return  # nobody can say what was removed: the next look may
-        with self._lock:
-            held = self._held.setdefault(directory.name, OfStream())
+        with self._of(directory, new=True) as held:
             there = removed.standing(there, held.files)
             held.seen, held.since = None, needed[0] if needed else None
             self._drop(held, self._needless(held, directory, there, wanted))
-            self._idle.pop(directory.name, None)
-            self.lacking -= held.lacking
-            held.lacking = 2 * beyond
-            for each in needed:
-                self._hold(held, directory, each, there, proved, first=len(needed) > 1)
-            self._drop_cut(held, directory, there)
-            self.lacking += held.lacking
+            with self._counted(held, directory):
+                held.lacking = 2 * beyond
+                for each in needed:
+                    self._hold(held, directory, each, there, proved, first=len(needed) > 1)
+                self._drop_cut(held, directory, there)
             self._bound(held, there)
             if len(needed) == 1 and held.files and not held.removed:
-                self._idle[directory.name] = None
+                self._rests(directory)
 
     def keep_new(self, directory: Path, *, proved: int = 0) -> None:
         """Hold what has come to a stream, too; nothing goes but what was cut off or is too much.
 
         While its look waits: retention may take what has come, and what comes next. `proved` is as
-        in `keep`.
+        in `keep`. It does not wait for a look that reads files.
         """
-        try:
-            stamp = self._files.stamp(directory, "")
-            with self._lock:
-                if self._held.get(directory.name, OfStream()).seen == (stamp.directory, proved):
-                    return  # files that grow are held already
-            there = self._whole(directory)
-        except OSError:
-            return  # the look says why
         with self._lock:
             held = self._held.setdefault(directory.name, OfStream())
-            there = removed.standing(there, held.files)
-            self._idle.pop(directory.name, None)
-            self.lacking -= held.lacking
+        if not held.lock.acquire(blocking=False):
+            return
+        try:
+            stamp = self._files.stamp(directory, "")
+            if held.seen == (stamp.directory, proved):
+                return  # files that grow are held already
+            self._keep_new(held, directory, self._whole(directory), stamp, proved)
+        except OSError:
+            return  # the look says why
+        finally:
+            held.lock.release()
+
+    def _keep_new(
+        self, held: OfStream, directory: Path, there: Collection[str], stamp: Stamp, proved: int
+    ) -> None:
+        there = removed.standing(there, held.files)
+        whole = not stamp.fresh
+        with self._counted(held, directory):
             held.lacking = 0
-            whole = not stamp.fresh
             if held.since is None:
                 held.since = min(numbers(there), default=None)
             ordered = sorted(numbers(there))
@@ -188,11 +192,10 @@ class Held:
                 self._hold(held, directory, first, there, proved, first=True)
                 whole = whole and (index_name(first) in held.files or held.lacking > 0)
             self._drop_cut(held, directory, there)
-            held.seen = (stamp.directory, proved) if whole else None
-            self.lacking += held.lacking
-            self._bound(held, there)
-            if len(numbers(held.files)) == 1 and not held.removed:
-                self._idle[directory.name] = None
+        held.seen = (stamp.directory, proved) if whole else None
+        self._bound(held, there)
+        if len(numbers(held.files)) == 1 and not held.removed:
+            self._rests(directory)
 
     def begin(self, directory: Path, segments: Sequence[int], position: int) -> int:
         """Where a log goes on from `position`: above it if what lay there was removed and not held.
@@ -222,25 +225,23 @@ class Held:
 
     def sure(self, directory: Path) -> int:
         """All that is held of a stream below this was committed, as far as the files can say."""
-        with self._lock:
-            files = self._held.get(directory.name, OfStream()).files
-            at = removed.anchor(files)
-            return 0 if at is None else files[index_name(at)].proved
+        with self._of(directory) as held:
+            at = removed.anchor(held.files)
+            return 0 if at is None else held.files[index_name(at)].proved
 
     def holds(self, directory: Path) -> bool:
         """Whether anything is held of a stream."""
-        with self._lock:
-            return bool(self._held.get(directory.name, OfStream()).files)
+        with self._of(directory) as held:
+            return bool(held.files)
 
     def any_removed(self, directory: Path) -> bool:
         """Whether anything is held of a stream that the broker had removed at the last look."""
-        with self._lock:
-            return bool(self._held.get(directory.name, OfStream()).removed)
+        with self._of(directory) as held:
+            return bool(held.removed)
 
     def release(self, directory: Path, below: int) -> None:
         """Hold no segment that begins below this offset: all of them are durable."""
-        with self._lock:
-            held = self._held.get(directory.name, OfStream())
+        with self._of(directory) as held:
             self._drop(held, [name for name in held.files if first_of(name) < below])
 
     def doubt(self, directory: Path, *, epoch: int = 0) -> None:
@@ -253,8 +254,7 @@ class Held:
             directory: of the stream.
             epoch: of the last chunk that is proved to be committed; 0 if unknown.
         """
-        with self._lock:
-            held = self._held.setdefault(directory.name, OfStream())
+        with self._of(directory, new=True) as held:
             if epoch and held.doubted == epoch:
                 return
             held.doubted = epoch
@@ -267,18 +267,47 @@ class Held:
             self._idle.pop(directory.name, None)
 
     def forget(self, directory: Path) -> None:
-        """Hold nothing of a stream any more."""
+        """Hold nothing of a stream any more; nobody looks at it."""
         with self._lock:
             held = self._held.pop(directory.name, None)
-            if held is not None:
+            self._idle.pop(directory.name, None)
+            self.lacking -= 0 if held is None else held.lacking
+        if held is not None:
+            with held.lock:
                 self._drop(held, set(held.files))
-                self.lacking -= held.lacking
-                self._idle.pop(directory.name, None)
 
     def close(self) -> None:
         """Hold nothing."""
         for name in list(self._held):
             self.forget(Path(name))
+
+    @contextmanager
+    def _of(self, directory: Path, *, new: bool = False) -> Generator[OfStream, None, None]:
+        """What is held of a stream, for one thread at a time; others have other streams."""
+        with self._lock:
+            held = self._held.get(directory.name)
+            if held is None:
+                held = OfStream()
+                if new:
+                    self._held[directory.name] = held
+        with held.lock:
+            yield held
+
+    @contextmanager
+    def _counted(self, held: OfStream, directory: Path) -> Generator[None, None, None]:
+        """What is held of the stream changes: it does not rest, and what it lacks is counted."""
+        before = held.lacking
+        with self._lock:
+            self._idle.pop(directory.name, None)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.lacking += held.lacking - before
+
+    def _rests(self, directory: Path) -> None:
+        with self._lock:
+            self._idle[directory.name] = None
 
     def _whole(self, directory: Path) -> set[str]:
         """The names that are there, but of segments without an index, which are about to go."""
@@ -326,7 +355,8 @@ class Held:
                 # Between the two looks it may have been made anew.
                 if identity_of(self._files.stamp(directory, name)) == identity:
                     held.files[name] = Handle(file, identity, stack.pop_all(), proved, proved)
-                    self._count += 1
+                    with self._lock:
+                        self._count += 1
         except OSError:
             return  # it is gone, or no file can be opened any more: a later look tries again
 
@@ -350,37 +380,65 @@ class Held:
 
     def _make_room(self) -> bool:
         """Let go of a stream of which only the newest segment is held; whether there was one."""
-        name = next(iter(self._idle), None)
-        if name is None:
-            return False
-        del self._idle[name]
-        idle = self._held[name]
-        idle.lacking += len(idle.files)
-        self.lacking += len(idle.files)
-        self._drop(idle, set(idle.files))
-        return True
+        with self._lock:
+            resting = [(name, self._held[name]) for name in self._idle]
+        for name, idle in resting:
+            if not idle.lock.acquire(blocking=False):
+                continue  # it does not rest any more
+            try:
+                with self._lock:
+                    if name not in self._idle:
+                        continue
+                    del self._idle[name]
+                    self.lacking += len(idle.files)
+                idle.lacking += len(idle.files)
+                self._drop(idle, set(idle.files))
+                return True
+            finally:
+                idle.lock.release()
+        return False
 
     def _bound(self, held: OfStream, there: Collection[str]) -> None:
         """See what the broker has removed of a stream; let files go while all are too much."""
         gone = sorted(name for name in held.files if name not in there)
         sizes = {name: held.files[name].file.size() for name in gone}
-        self._unlinked -= held.unlinked
-        held.removed = sizes
-        self._unlinked += held.unlinked
-        while self._unlinked > self._budget:
-            most = max(self._held.values(), key=lambda each: each.unlinked)
-            self._drop(most, most.removed.keys() & pair(first_of(next(iter(most.removed)))))
-            self.dropped += 1
+        with self._lock:
+            self._unlinked += sum(sizes.values()) - held.unlinked
+            held.removed = sizes
+            over = self._unlinked > self._budget
+        while over and self._let_go():
+            over = self._unlinked > self._budget
+
+    def _let_go(self) -> bool:
+        """Let the oldest removed segment go of the stream that has most; whether there was one.
+
+        One whose files are being read keeps them for now.
+        """
+        with self._lock:
+            streams = sorted(self._held.values(), key=lambda each: each.unlinked, reverse=True)
+        for most in streams:
+            if not most.removed or not most.lock.acquire(blocking=False):
+                continue
+            try:
+                oldest = pair(first_of(next(iter(most.removed))))
+                self._drop(most, most.removed.keys() & oldest)
+                with self._lock:
+                    self.dropped += 1
+                return True
+            finally:
+                most.lock.release()
+        return False
 
     def _drop(self, held: OfStream, names: Collection[str]) -> None:
-        for name in names:
-            held.files.pop(name).leave()
-            self._unlinked -= held.removed.pop(name, 0)
-            self._count -= 1
-
-    def _used(self, stream: str, name: str) -> Handle | None:
         with self._lock:
-            handle = self._held.get(stream, OfStream()).files.get(name)
+            for name in names:
+                held.files.pop(name).leave()
+                self._unlinked -= held.removed.pop(name, 0)
+                self._count -= 1
+
+    def _used(self, directory: Path, name: str) -> Handle | None:
+        with self._of(directory) as held, self._lock:
+            handle = held.files.get(name)
             if handle is not None:
                 handle.users += 1
             return handle

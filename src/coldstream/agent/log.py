@@ -102,6 +102,18 @@ class StreamLog:
                     key=str(self.directory / name),
                 )
 
+    def is_there(self, first_offset: int) -> bool:
+        """Whether the broker still has a segment; what is only held of it does not count.
+
+        Raises:
+            OSError: the directory cannot be read.
+        """
+        try:
+            self.files.stamp(self.directory, index_name(first_offset))
+        except FileNotFoundError:
+            return False
+        return True
+
     def segment_path(self, first_offset: int) -> Path:
         """Path of a segment file."""
         return self.directory / segment_name(first_offset)

@@ -35,6 +35,7 @@ _OF_AGENT = {
     "agent_held_budget_bytes": "That such files may take",
     "agent_held_lacking_files": "Not durable and not held, because too many are",
     "agent_uploads_in_flight": "Uploads under way",
+    "agent_longest_look_seconds": "For how long the longest look at a stream has been under way",
     "agent_uploads_allowed": "Uploads that may be under way, as link and S3 are",
     "agent_fragment_limit_bytes": "Of the next fragments at the most, as the link is",
     "agent_upload_bytes_per_second": "That large uploads have come to of late, all together",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from coldstream.agent import division
@@ -85,6 +86,7 @@ class Performer:
     gaps: Gaps = field(init=False)
     _commits: Commits = field(init=False)
     _joined: bool = field(init=False, default=False)
+    _newest: int | None = field(init=False, default=None)  # segment at the last look
 
     def __post_init__(self) -> None:
         context, log, settings = self.context, self.log, self.settings
@@ -180,7 +182,7 @@ class Performer:
             yield BeginsAbove(begin)
             return
         if course.position <= course.next_offset:
-            self._joined = True
+            self._joined, self._newest = True, segments[-1]
         look = Look(
             now=seen.now,
             now_ms=seen.now_ms,
@@ -242,10 +244,24 @@ class Performer:
             return  # it is in no manifest, and shows that this one is of another history
         held.release(directory, begin)
 
+    def see_log(self) -> None:
+        """Notice that the broker has made the log anew, or was faster than the looks.
+
+        A replica whose node was away begins where the others' logs do.
+        """
+        if not self._joined:
+            return
+        with suppress(Exception):  # whatever it is, the look says so
+            segments = self.log.segments()
+            if segments and segments[-1] != self._newest:
+                if self._newest is not None and not self.log.is_there(self._newest):
+                    self._joined = False
+                self._newest = segments[-1]
+
     def _patience(self) -> float:
         """How long another node's agent may take to act for this one, seconds.
 
-        Only while this one has never had what joins the manifest: later it holds what goes itself.
+        Only while this one has not had what joins the manifest: later it holds what goes itself.
         """
         if self.settings.once or self._joined:
             return 0.0

@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from errno import EAGAIN
+from threading import RLock
 
 import numpy as np
 
@@ -76,6 +77,7 @@ class OfStream:
             look; None if it never was.
         since: the first segment that is to be held; None if nobody has said.
         doubted: for which epoch it was doubted last; 0 for none, or one that nobody knows.
+        lock: of all this; whoever has it may read files, which may take long.
     """
 
     files: dict[str, Handle] = field(default_factory=dict)
@@ -84,11 +86,12 @@ class OfStream:
     seen: object = None
     since: int | None = None
     doubted: int = 0
+    lock: RLock = field(default_factory=RLock)
 
     @property
     def unlinked(self) -> int:
-        """Bytes of all that the broker has removed."""
-        return sum(self.removed.values())
+        """Bytes of all that the broker has removed; anybody may ask."""
+        return sum(list(self.removed.values()))
 
 
 def that_count(

@@ -38,6 +38,8 @@ from coldstream.remote.context import Context
 _MAX_GONE = 1000
 #: Looks that wait for a thread: a few, so that whatever is most urgent is next.
 _QUEUED = 2
+#: A look that takes longer is told, seconds.
+_LONG_LOOK = 60.0
 
 
 @dataclass(slots=True)
@@ -123,6 +125,7 @@ class Agent:
             "agent_held_lacking_files": self._held.lacking,
             "agent_held_dropped_segments": self._held.dropped,
             "agent_uploads_in_flight": len(self._work.jobs),
+            "agent_longest_look_seconds": max(self._work.lasting().values(), default=0.0),
             **self._lanes.figures(),
         }
 
@@ -337,6 +340,12 @@ class Agent:
             )
         self._silent = silent
         warnings = [*self.committed.warnings(), *self._lanes.words(), *self._held.words()]
+        slow = [name for name, seconds in self._work.lasting().items() if seconds > _LONG_LOOK]
+        if slow:
+            warnings.append(
+                f"a look at {some(slow)} has not ended for more than a minute: a file, the broker or"
+                " the remote tier does not answer; nothing of these streams is uploaded meanwhile"
+            )
         if not self._followers:
             warnings.append(nothing_found(self.data_dir))
         if bare:

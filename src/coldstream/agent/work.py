@@ -70,6 +70,7 @@ class Work:
     _came: Mailbox[_Result | _Looked] = field(init=False)
     _numbers: Iterator[int] = field(default_factory=count)  # of looks
     _asked: set[int] = field(default_factory=set)  # looks that have not begun
+    _began: dict[str, float] = field(default_factory=dict)  # looks that have
     _late: dict[str, list[_Result]] = field(default_factory=dict)  # of streams that are looked at
 
     def __post_init__(self) -> None:
@@ -97,6 +98,11 @@ class Work:
                     follower.trouble(exc, now)
                     self._came.put(_Looked(follower, [], share, over=False))
 
+    def lasting(self) -> dict[str, float]:
+        """For how long each stream has been looked at that is, seconds."""
+        now = self.host.monotonic()
+        return {stream: now - began for stream, began in list(self._began.items())}
+
     def _begins(self, look: int) -> bool:
         """Whether a look has not begun; it has from now on."""
         try:
@@ -109,6 +115,7 @@ class Work:
         """In a worker: look at one stream."""
         if not self._begins(look):
             return
+        self._began[follower.progress.stream] = self.host.monotonic()
         jobs = follower.step(self.host.monotonic(), self.host.now_ms(), most=share)
         self._came.put(_Looked(follower, jobs, share, follower.over(self.host.monotonic())))
 
@@ -131,6 +138,7 @@ class Work:
     def _note_look(self, looked: _Looked, pool: Workers | None, uploader: Uploader) -> None:
         follower, now = looked.follower, self.host.monotonic()
         stream = follower.progress.stream
+        self._began.pop(stream, None)
         self.room += looked.share
         for job in looked.jobs:
             if pool is None:

@@ -30,6 +30,7 @@ FIGURES = {
     "agent_held_lacking_files": 4.0,
     "agent_held_dropped_segments": 1.0,
     "agent_uploads_in_flight": 2.0,
+    "agent_longest_look_seconds": 0.5,
     "agent_uploads_allowed": 3.0,
     "agent_fragment_limit_bytes": 64.0,
     "agent_upload_bytes_per_second": 7.0,

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from coldstream.agent.committed import AllCommitted, Known
+from coldstream.agent.files import DISK
+from coldstream.agent.held import Held
 from coldstream.agent.members import NoStreamError
 from coldstream.errors import LostRangeError, NotFoundError, UnavailableError
 from coldstream.usecases.commit_runs import commit_runs
@@ -505,6 +507,32 @@ def test_what_a_members_log_had_a_moment_ago_its_agent_has_all_the_time_to_uploa
     side_by_side(has_less, has_more, seconds=range(1, 300), then=removed)
 
     assert tree(site)[:2] == [(0, 100, "FRAGMENT"), (100, 130, "HOLE")]
+    assert tree(site)[-1][1] == 200
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+@pytest.mark.parametrize("held", [False, True])
+def test_one_whose_broker_has_made_its_log_anew_waits_for_what_another_holds(
+    site: Site, tmp_path: Path, epoch: int, *, held: bool
+) -> None:
+    """A node was down while retention won on the others, and its replica begins where they do. Its
+    agent has been there all the time, and had all that was published."""
+    write(site, 100)
+    keeps = Held(DISK, budget=2**30, most=100) if held else None
+    steps = restarted(site, members := Others(0), held=keeps)
+    side_by_side(steps, seconds=range(1, 30))
+    assert tree(site)[-1][1] == 100
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    write(other, 200, epochs=((1, 0), (epoch, 120)))
+    stands_by = restarted(other, Others(150), committed=StandsBy())
+    stands_by.now, members.first = 30, 150
+    for path in (site.data_dir / STREAM).iterdir():
+        path.unlink()
+    write(site, 50, start_offset=150, epochs=((epoch, 150),))
+
+    side_by_side(steps, stands_by, seconds=range(31, 300))
+
+    assert holes(site) == []
     assert tree(site)[-1][1] == 200
 
 
