@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from coldstream.adapters.remedies import remedy_for
 from coldstream.adapters.settings import MisconfiguredError
 from coldstream.errors import InvalidInputError, PermissionDeniedError, UnavailableError
 from coldstream.plans.agent_requests import MAX_MESSAGE
@@ -47,7 +48,7 @@ class LambdaClaimFunction:
             code = str(exc.response.get("Error", {}).get("Code", ""))
             if code in _FORBIDDEN:
                 raise PermissionDeniedError(
-                    f"Lambda refused to invoke {self._name}: {code}"
+                    f"Lambda refused to invoke {self._name}: {code}", remedy=remedy_for(code)
                 ) from exc
             if code == "ResourceNotFoundException":
                 raise MisconfiguredError(

@@ -93,7 +93,7 @@ class DynamoCatalog:
         now = self._clock()
         if self._table_id is None or not 0 <= now - self._table_id[1] <= _TABLE_ID_SECONDS:
             answer = translating(lambda: self._client.describe_table(TableName=self._table))
-            table_id = answer["Table"].get("TableId")
+            table_id = answer.get("Table", {}).get("TableId")
             if not table_id:
                 raise UnavailableError("DynamoDB does not say which table this is")
             self._table_id = (table_id, now)

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from coldstream.adapters.remedies import remedy_for
 from coldstream.errors import (
     ColdstreamError,
     InternalError,
@@ -48,9 +49,13 @@ def translated(exc: Exception) -> ColdstreamError:
     """The error of ours that a boto3 error means."""
     code = code_of(exc)
     if code in FORBIDDEN:
-        return PermissionDeniedError(f"DynamoDB refused the request: {code}")
+        return PermissionDeniedError(
+            f"DynamoDB refused the request: {code}", remedy=remedy_for(code)
+        )
     if code == "ResourceNotFoundException":
         return NotFoundError("no such DynamoDB table")
     if code == "ValidationException":
         return InternalError(f"DynamoDB refused a request that we should not have made: {exc}")
-    return UnavailableError(f"DynamoDB did not answer properly: {exc}")
+    return UnavailableError(
+        f"DynamoDB did not answer properly: {exc}", remedy=remedy_for(code, exc)
+    )

@@ -216,8 +216,10 @@ def client(
     """
     from botocore.config import Config
 
+    from coldstream.adapters.answers import only_of_aws
+
     session = session or new_session()
-    return own_connections(
+    made = own_connections(
         session.client(
             service,
             region_name=(place.region if place else "") or resolve_region(),
@@ -225,6 +227,7 @@ def client(
             config=patience.config().merge(Config(**(options or {}))),
         )
     )
+    return only_of_aws(made)
 
 
 def _name_missing(dynamodb: Any, table: str) -> None:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from coldstream.adapters.dynamodb_errors import REFUSED, code_of, translating
-from coldstream.errors import PermissionDeniedError, UnavailableError
+from coldstream.adapters import sqs as queue
+from coldstream.adapters.dynamodb_errors import REFUSED, code_of, translated, translating
+from coldstream.errors import UnavailableError
 from coldstream.names import CATALOG_PARTITION_KEY, CATALOG_SORT_KEY, heartbeat_partition
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_sqs import SQSClient
 
-_FORBIDDEN = frozenset({"AccessDenied", "AccessDeniedException", "InvalidClientTokenId"})
 #: A message that the commit function takes and does nothing for: S3 sends it to a new queue.
 _NOTHING = json.dumps({"Event": "s3:TestEvent", "From": "coldstream doctor"})
 
@@ -66,7 +66,7 @@ class AwsRights:
         except ClientError as exc:
             answer = exc.response  # also a refusal has a date: of a wrong signature for one
         except BotoCoreError as exc:
-            raise UnavailableError(f"DynamoDB did not answer: {exc}") from exc
+            raise translated(exc) from exc
         ended = self._now()
         headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
         try:
@@ -98,10 +98,5 @@ class AwsRights:
     def may_ask(self) -> None:
         try:
             self._sqs.send_message(QueueUrl=self._queue_url, MessageBody=_NOTHING)
-        except ClientError as exc:
-            code = str(exc.response.get("Error", {}).get("Code", ""))
-            if code in _FORBIDDEN:
-                raise PermissionDeniedError(f"SQS refused: {code}") from exc
-            raise UnavailableError(f"SQS did not answer properly: {exc}") from exc
-        except BotoCoreError as exc:
-            raise UnavailableError(f"SQS did not answer properly: {exc}") from exc
+        except (ClientError, BotoCoreError) as exc:
+            raise queue.translated(exc) from exc

@@ -33,8 +33,10 @@ from obstore.exceptions import (
 from obstore.store import S3Store
 
 from coldstream.adapters.absence import telling_absence
+from coldstream.adapters.answers import ForeignAnswerError, only_of_aws
 from coldstream.adapters.bodies import check_body
 from coldstream.adapters.forks import check_not_forked, own_connections
+from coldstream.adapters.remedies import remedy_for
 from coldstream.adapters.s3_list import Lister
 from coldstream.adapters.sessions import new_session
 from coldstream.adapters.settings import (
@@ -224,15 +226,18 @@ class S3ObjectStore:
             found = obstore.get(self._store, key, options={"head": True})
         except (BaseError, OSError):
             return None
+        if not found.meta["e_tag"]:
+            return None
         value = found.attributes.get(_WRITE_ID)
         return value if isinstance(value, str) else ""
 
     def _size(self, key: str) -> int | None:
         """Size of the object under `key`; None if there is no object or no answer."""
         try:
-            return int(obstore.head(self._store, key)["size"])
+            found = obstore.head(self._store, key)
         except (BaseError, OSError):
             return None
+        return found["size"] if found["e_tag"] else None
 
     def _translating(self, call: Callable[[], _T], key: str) -> _T:
         try:
@@ -262,6 +267,9 @@ class S3ObjectStore:
 
     def get_all(self, key: str, *, limit: int) -> bytes:
         found = self._reading(lambda: obstore.get(self._store, key), key)
+        if not found.meta["e_tag"]:  # which every object has, and no page of a proxy's
+            foreign = ForeignAnswerError(said="an object without an ETag")
+            raise UnavailableError(str(foreign), key=key, remedy=remedy_for("", foreign))
         if found.meta["size"] > limit:
             raise CorruptDataError(f"the object has more than {limit} bytes", key=key)
         return bytes(self._translating(found.bytes, key))
@@ -317,8 +325,7 @@ def _boto_client(store: S3Store) -> S3Client:
             max_pool_connections=_AT_ONCE,
         ),
     )
-    own_connections(made)
-    return made
+    return only_of_aws(own_connections(made))
 
 
 def _translated(exc: BaseException, key: str, *, bucket: str = "") -> ColdstreamError:
@@ -329,10 +336,12 @@ def _translated(exc: BaseException, key: str, *, bucket: str = "") -> Coldstream
     if isinstance(exc, FileNotFoundError | ObstoreNotFoundError):
         return NotFoundError("no such object", key=key)
     if isinstance(exc, ObstorePermissionDeniedError | UnauthenticatedError):
-        return PermissionDeniedError(f"S3 refused the request{code and f': {code}'}", key=key)
+        return PermissionDeniedError(
+            f"S3 refused the request{code and f': {code}'}", key=key, remedy=remedy_for(code)
+        )
     if isinstance(exc, ObstoreAlreadyExistsError | PreconditionError):
         return AlreadyExistsError("the key is taken by another write", key=key)
-    return UnavailableError(f"S3 did not answer properly: {said}", key=key)
+    return UnavailableError(f"S3 did not answer properly: {said}", key=key, remedy=remedy_for(code))
 
 
 def _said(text: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from botocore.exceptions import ClientError
 
+from coldstream.adapters.remedies import remedy_for
 from coldstream.adapters.settings import no_bucket
 from coldstream.errors import (
     AlreadyExistsError,
@@ -45,9 +46,13 @@ def translated(exc: Exception, key: str, bucket: str = "") -> ColdstreamError:
     if code in MISSING:
         return NotFoundError("no such object", key=key)
     if code in FORBIDDEN:
-        return PermissionDeniedError(f"S3 refused the request: {code}", key=key)
+        return PermissionDeniedError(
+            f"S3 refused the request: {code}", key=key, remedy=remedy_for(code)
+        )
     if code == "InvalidRange":
         return CorruptDataError("the object ends before the range that was asked", key=key)
     if code in TAKEN:
         return AlreadyExistsError("the key is taken by another write", key=key)
-    return UnavailableError(f"S3 did not answer properly: {exc}", key=key)
+    return UnavailableError(
+        f"S3 did not answer properly: {exc}", key=key, remedy=remedy_for(code, exc)
+    )

@@ -18,7 +18,7 @@ from botocore.exceptions import (
 from moto import mock_aws
 from obstore import exceptions as obstore_errors
 
-from coldstream.adapters import dynamodb_errors, s3, s3_boto, s3_errors, stepfunctions
+from coldstream.adapters import dynamodb_errors, s3, s3_boto, s3_errors, sqs, stepfunctions
 from coldstream.adapters.claim_function import LambdaClaimFunction
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3_boto import BotoObjectStore
@@ -154,6 +154,38 @@ def test_each_error_of_obstore_says_what_to_do(
 
     assert type(error) is expected
     assert error.key == "some/key"
+
+
+@pytest.mark.parametrize(
+    ("code", "word"),
+    [
+        ("ExpiredToken", "renew the credentials"),
+        ("ExpiredTokenException", "renew the credentials"),
+        ("InvalidAccessKeyId", "access key"),
+        ("InvalidClientTokenId", "access key"),
+        ("UnrecognizedClientException", "access key"),
+        ("SignatureDoesNotMatch", "clock"),
+        ("InvalidSignatureException", "clock"),
+        ("RequestTimeTooSkewed", "clock"),
+        ("SlowDown", "fewer requests"),
+        ("ThrottlingException", "fewer requests"),
+    ],
+)
+def test_what_to_do_about_a_code_that_is_no_missing_right_is_said_by_every_service(
+    code: str, word: str
+) -> None:
+    error = client_error(code)
+    of_obstore = obstore_errors.GenericError(f"<Error><Code>{code}</Code></Error>")
+
+    for said in (
+        s3_boto.translated(error, "k"),
+        s3._translated(of_obstore, "k"),
+        dynamodb_errors.translated(error),
+        sqs.translated(error),
+    ):
+        assert word in (said.remedy or "")
+        assert code in str(said)
+    assert s3_boto.translated(client_error("AccessDenied"), "k").remedy is None
 
 
 # What moto cannot be brought to do: answers of the real services, given in their stead.

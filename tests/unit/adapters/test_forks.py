@@ -22,7 +22,8 @@ class Handler(BaseHTTPRequestHandler):
                                          "Last-Modified": "Wed, 25 Nov 2026 00:00:00 GMT"})
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.answer(200, json.dumps({"TableNames": [str(self.client_address[1])]}).encode(), {})
+        self.answer(200, json.dumps({"TableNames": [str(self.client_address[1])]}).encode(),
+                    {"Content-Type": "application/x-amz-json-1.0"})
     def answer(self, code, body, headers):
         self.send_response(code)
         for name, value in {**headers, "Content-Length": str(len(body))}.items():

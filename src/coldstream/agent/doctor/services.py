@@ -20,6 +20,9 @@ _POLICY = "attach the stack's output AgentPolicyArn to the role of this machine"
 _REACH = "check the network, AWS_REGION and AWS_ENDPOINT_URL"
 _EITHER = f"{_POLICY}, or, where nothing answers at all, {_REACH}"
 _FUNCTION_SECONDS = 60.0
+#: S3 that asks for fewer requests is asked six times, with half a minute between them at the most,
+#: and only then anybody is told what it says.
+_BUCKET_SECONDS = 40.0
 
 
 class Rights(Protocol):
@@ -128,7 +131,7 @@ class TierChecks:
     def checks(self) -> list[Check]:
         """All of them."""
         return [
-            Check("bucket", self.bucket, _EITHER),
+            Check("bucket", self.bucket, _EITHER, _BUCKET_SECONDS),
             Check("table", self.table, _EITHER),
             Check("claim function", self.claims, _EITHER, _FUNCTION_SECONDS),
         ]
