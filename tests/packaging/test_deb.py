@@ -131,20 +131,23 @@ class Machine:
         self.bin.mkdir()
         self.calls.write_text("")
 
-    def has(self, command: str, code: int = 0) -> None:
+    def has(self, command: str, code: int = 0, said: str = "") -> None:
         path = self.bin / command
-        path.write_text(f'#!/bin/sh\necho {command} "$@" >>{self.calls}\nexit {code}\n')
+        says = f"echo {said}\n" if said else ""
+        path.write_text(f'#!/bin/sh\necho {command} "$@" >>{self.calls}\n{says}exit {code}\n')
         path.chmod(0o755)
 
     def runs(self, script: str, *arguments: str) -> list[str]:
+        """What a script calls, and below that what it says on stderr."""
         text = (PACKAGING / "debian" / script).read_text()
         # As on a machine with systemd; and nothing of this machine's is touched.
         text = text.replace("-d /run/systemd/system", "-d /").replace("-x /usr/", "-n /usr/")
         environment = {"PATH": str(self.bin)}
-        subprocess.run(["/bin/sh", "-c", text, script, *arguments], check=True, env=environment)
+        words = ["/bin/sh", "-c", text, script, *arguments]
+        done = subprocess.run(words, check=True, env=environment, stderr=subprocess.PIPE, text=True)
         calls = self.calls.read_text().splitlines()
         self.calls.write_text("")
-        return calls
+        return calls + done.stderr.splitlines()
 
 
 @pytest.fixture
@@ -156,6 +159,8 @@ def machine(tmp_path: Path) -> Machine:
     ):
         made.has(command)
     made.has("getent", code=2)
+    made.has("stat", said="root:root:640")  # as dpkg has unpacked every file
+    made.has("dpkg-statoverride", code=1)
     return made
 
 
@@ -163,12 +168,43 @@ def test_an_installation_makes_the_user_and_starts_nothing(machine: Machine) -> 
     calls = machine.runs("postinst", "configure", "")
 
     assert any(each.startswith("adduser ") and "--system" in each for each in calls)
-    assert "chgrp coldstream /etc/coldstream/agent.toml /etc/coldstream/gateway.users" in calls
+    assert {each for each in calls if each.startswith("chgrp")} == CHGRPS
     assert not any(word in each for each in calls for word in ("start", "enable"))
+
+
+CHGRPS = {f"chgrp coldstream /etc/coldstream/{each}" for each in ("agent.toml", "gateway.users")}
+
+
+def test_a_file_that_is_new_with_an_upgrade_or_restored_can_be_read_by_the_service(
+    machine: Machine,
+) -> None:
+    calls = machine.runs("postinst", "configure", "0.0.9")
+
+    assert {each for each in calls if each.startswith("chgrp")} == CHGRPS
+
+
+@pytest.mark.parametrize("old", ["", "0.0.9"])
+@pytest.mark.parametrize(
+    ("said", "overridden"),
+    [
+        ("root:coldstream:640", 1), ("root:root:600", 1), ("root:admins:640", 1), ("", 1),
+        ("root:root:640", 0),
+    ],
+)  # fmt: skip
+def test_a_group_or_a_mode_that_somebody_chose_stays(
+    machine: Machine, old: str, said: str, overridden: int
+) -> None:
+    machine.has("stat", code=0 if said else 1, said=said)
+    machine.has("dpkg-statoverride", code=overridden)
+
+    calls = machine.runs("postinst", "configure", old)
+
+    assert not any(each.startswith("chgrp") for each in calls)
 
 
 def test_an_upgrade_restarts_only_what_ran_and_leaves_the_files_group(machine: Machine) -> None:
     machine.has("getent")
+    machine.has("stat", said="root:coldstream:640")
     calls = machine.runs("postinst", "configure", "0.0.9")
 
     assert "deb-systemd-invoke try-restart coldstream-agent.service" in calls
@@ -189,6 +225,24 @@ def test_a_removal_stops_the_agent_and_keeps_settings_and_a_purge_forgets_them(
     purged = machine.runs("postrm", "purge")
     assert any(each.startswith("rm -rf") and "/var/lib/coldstream" in each for each in purged)
     assert "deluser --quiet --system coldstream" in purged
+
+
+@pytest.mark.parametrize("name", ["coldstream-agent.service", "coldstream-gateway.service"])
+def test_a_purge_forgets_that_a_unit_was_enabled_by_systemctl(machine: Machine, name: str) -> None:
+    purged = machine.runs("postrm", "purge")
+
+    assert f"rm -f /etc/systemd/system/multi-user.target.wants/{name}" in purged
+    assert f"rm -rf /etc/systemd/system/{name}.d" in purged
+    assert unit(name)["WantedBy"] == ["multi-user.target"], "so there is no other link"
+    removed = machine.runs("postrm", "remove")
+    assert not any("wants" in each for each in removed), "who installs it again wants it as before"
+
+
+def test_a_purge_that_leaves_the_user_says_so(machine: Machine) -> None:
+    machine.has("getent")
+    machine.has("deluser", code=8)
+
+    assert "the user coldstream is left behind" in machine.runs("postrm", "purge")[-1]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
