@@ -51,7 +51,15 @@ class Store(MemoryObjectStore):
 
 catalog = MemoryCatalog()
 remote = Remote(Store(), catalog, MemoryPolicies(), Place("b", "t"))
-options.connect = lambda **_: remote
+
+def connect(**_):
+    if "GATE" in os.environ:
+        print("connecting", file=sys.stderr, flush=True)
+        while not os.path.exists(os.environ["GATE"]):
+            time.sleep(0.02)
+    return remote
+
+options.connect = connect
 main()
 """
 TIMEOUT = 120.0
@@ -114,7 +122,7 @@ def start(tmp_path: Path, streams: Path) -> Iterator[Start]:
     """Starts agents as a manager of services does, and ends those that are left."""
     begun: list[Running] = []
 
-    def begin(*arguments: str | Path, **environment: str) -> Running:
+    def begin(*arguments: str | Path, stderr: Path | None = None, **environment: str) -> Running:
         number = len(begun)
         manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         address = str(tmp_path / f"notify-{number}")
@@ -122,7 +130,7 @@ def start(tmp_path: Path, streams: Path) -> Iterator[Start]:
         manager.settimeout(TIMEOUT)
         log = tmp_path / f"stderr-{number}"
         kept = {name: value for name, value in os.environ.items() if "COLDSTREAM" not in name}
-        with log.open("w") as stderr:
+        with (stderr or log).open("w") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, "agent", "run", *map(str, arguments)],
                 env={
@@ -133,7 +141,7 @@ def start(tmp_path: Path, streams: Path) -> Iterator[Start]:
                     **environment,
                 },
                 stdout=subprocess.PIPE,
-                stderr=stderr,
+                stderr=errors,
                 text=True,
             )
         begun.append(Running(process, manager, log))
@@ -259,6 +267,46 @@ def test_sighup_takes_over_what_can_change_and_says_what_cannot(
     (told,) = [each for each in lines(agent) if each["event"] == "reload"]
     assert "taken over: flush, streams" in told["message"]
     assert "only after a restart: uploads" in told["message"]
+    assert agent.ends() == 0
+
+
+def test_sighup_while_an_agent_starts_ends_it_not_and_is_heeded_at_its_first_look(
+    start: Start, streams: Path, tmp_path: Path
+) -> None:
+    """What had been read before is another file than the one that the signal is about."""
+    file, gate = tmp_path / "agent.toml", tmp_path / "gate"
+    base = f'data_dir = "{streams}"\ncommitted = "all"\n'
+    file.write_text(base)
+    agent = start("--config", file, GATE=str(gate))
+    agent.says("connecting")
+
+    file.write_text(f"{base}flush = 5\n")
+    agent.process.send_signal(signal.SIGHUP)
+    gate.touch()
+
+    assert "taken over: flush" in agent.says("was read again")
+    agent.hears("STATUS=1 streams, 1 fragments")
+    assert agent.ends() == 0
+
+
+def test_sighup_ends_an_agent_without_a_file_as_its_terminal_goes(
+    start: Start, streams: Path, tmp_path: Path
+) -> None:
+    agent = start("--data-dir", streams, "--committed", "all", GATE=str(tmp_path / "gate"))
+    agent.says("connecting")
+
+    assert agent.ends(signal.SIGHUP) == -signal.SIGHUP
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_agent_whose_stderr_takes_nothing_is_stopped_with_0_all_the_same(
+    start: Start, streams: Path
+) -> None:
+    agent = start(
+        "--data-dir", streams, "--committed", "all", stderr=Path("/dev/full"), PYTHONUNBUFFERED=""
+    )
+    agent.hears("STATUS=1 streams, 1 fragments")
+
     assert agent.ends() == 0
 
 

@@ -75,8 +75,13 @@ def run(
     """
     del config  # its callback has put what it says behind flags and environment
     log = AgentLog(options.log)
+    setup = setup_of(context, options, where)
+    early: list[int] = []
+    if _reloads(setup):
+        # What is loaded now takes seconds, and until then the signal would end the process.
+        signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
     try:
-        _run(setup_of(context, options, where), log)
+        _run(setup, log, early)
     except ColdstreamError as error:
         if options.log is not LogFormat.JSON:
             raise
@@ -84,7 +89,13 @@ def run(
         raise typer.Exit(exit_code_of(error)) from error
 
 
-def _run(setup: Setup, log: AgentLog) -> None:
+def _reloads(setup: Setup) -> bool:
+    """Whether SIGHUP reads the file again; otherwise it ends the agent, as its terminal goes."""
+    return setup.file.path is not None and not setup.options.once
+
+
+def _run(setup: Setup, log: AgentLog, early: list[int]) -> None:
+    """Run the agent; `early` holds what has come of SIGHUP since the file was read."""
     from coldstream.agent.notify import manager_of
     from coldstream.agent.steering import Steering
     from coldstream.cli.agent_service import Service
@@ -105,8 +116,10 @@ def _run(setup: Setup, log: AgentLog) -> None:
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stop())
-    if setup.file.path is not None and not options.once:
+    if _reloads(setup):
         signal.signal(signal.SIGHUP, lambda *_: service.ask_to_reload())
+        if early:
+            service.ask_to_reload()
     with ExitStack() as stack:
         if options.metrics_port is not None:
             _serve(stack, service, options.metrics_port, options.metrics_address)

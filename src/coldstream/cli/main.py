@@ -39,7 +39,14 @@ from coldstream.cli import (
     verify,
 )
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.cli.report import Commands, OutputError, cannot_write, explain, silence_stdout
+from coldstream.cli.report import (
+    Commands,
+    OutputError,
+    cannot_write,
+    explain,
+    give_up_stderr,
+    silence_stdout,
+)
 
 app = typer.Typer(
     name="coldstream",
@@ -150,7 +157,9 @@ def main() -> None:
         if not cannot_write(error):
             raise
         code = _tell_unwritable(error)
-    silence_stdout()  # all is written; nothing is left that the interpreter's exit could fail on
+    # All is written, or cannot be; nothing is left that the interpreter's exit could fail on.
+    silence_stdout()
+    give_up_stderr()
     sys.exit(code)
 
 

@@ -139,5 +139,17 @@ def fail(error: ColdstreamError, what: str) -> None:
 
 def silence_stdout() -> None:
     """Send what is still buffered nowhere, so that the interpreter's exit does not complain."""
+    _send_nowhere(1)
+
+
+def give_up_stderr() -> None:
+    """Send nowhere what stderr did not take: the interpreter would try again, and exit with 120."""
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        _send_nowhere(2)
+
+
+def _send_nowhere(descriptor: int) -> None:
     with Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), descriptor)
