@@ -6,13 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import Result
+from typer.testing import CliRunner, Result
 
 from coldstream.agent.doctor import probe
 from coldstream.cli import doctor as module
+from coldstream.cli.main import app
 from coldstream_devkit.generator import write_stream
+from tests.unit.adapters.links import answering
 
 from .conftest import Run
+
+RIGHTS_OF = module.rights_of
 
 
 class Allowed:
@@ -109,10 +113,6 @@ def test_no_probe_is_made_with_settings_that_are_wrong(run: Run, data_dir: Path)
 def test_without_a_bucket_the_machine_is_looked_at_all_the_same(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from typer.testing import CliRunner
-
-    from coldstream.cli.main import app
-
     for name in ("COLDSTREAM_BUCKET", "COLDSTREAM_TABLE"):
         monkeypatch.delenv(name, raising=False)
     done = CliRunner().invoke(
@@ -123,6 +123,31 @@ def test_without_a_bucket_the_machine_is_looked_at_all_the_same(
     assert done.exit_code == 1
     assert rows["data directory"] == "ok"
     assert rows["settings"] == "FAILED"
+
+
+def test_a_page_of_a_proxys_is_a_failure_of_every_service_and_no_bug_of_ours(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = answering("text/html", b"<html>log in</html>")
+    monkeypatch.setattr(module, "rights_of", RIGHTS_OF)
+    for name, value in (
+        ("AWS_ENDPOINT_URL", server.url),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "testing"),
+        ("AWS_SECRET_ACCESS_KEY", "testing"),
+    ):
+        monkeypatch.setenv(name, value)
+    where = ("--bucket", "bucket", "--table", "table", "--queue-url", f"{server.url}/0/queue")
+    local = ("--data-dir", str(data_dir), "--committed", "all")
+
+    done = CliRunner().invoke(app, ["doctor", "--no-probe", "--json", *local, *where])
+    server.close()
+
+    rows = {each["check"]: each for each in json.loads(done.stdout)["checks"]}
+    for name in ("clock and AWS", "heartbeat", "commit queue", "bucket", "table"):
+        assert rows[name]["level"] == "FAILED"
+        assert "is not AWS's" in rows[name]["message"]
+        assert "HTTPS_PROXY" in rows[name]["try"]
 
 
 def test_a_probe_is_no_stream_of_the_listing_unless_it_is_asked_for(

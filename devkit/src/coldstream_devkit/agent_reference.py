@@ -28,9 +28,9 @@ the file and the key. An option of two names is a key of two names, of which a f
 `--once` and `--json` are about one run, and stay on the command line.
 Credentials, region and endpoint come from the environment, as for every AWS SDK.
 
-**SIGHUP** reads the file again. What is marked *live* is taken over by the next look at the
-streams; of everything else that has changed the log says that it needs a restart. A broken file
-changes nothing, and the log says why.
+**SIGHUP** reads the file again, also where it comes while the agent starts. What is marked *live*
+is taken over by the next look at the streams; of everything else that has changed the log says that
+it needs a restart. A broken file changes nothing, and the log says why.
 
 | key | takes | default | live | |
 |---|---|---|---|---|

@@ -325,7 +325,8 @@ def _boto_client(store: S3Store) -> S3Client:
             max_pool_connections=_AT_ONCE,
         ),
     )
-    return only_of_aws(own_connections(made))
+    only_of_aws(own_connections(made))
+    return made
 
 
 def _translated(exc: BaseException, key: str, *, bucket: str = "") -> ColdstreamError:

@@ -160,3 +160,17 @@ def polite(server: Server, talk: Conversation) -> None:
         talk.body(request)
         server.requests.append(request)
         talk.answer(OK if request.method == "PUT" else NONE)
+
+
+def answering(kind: str, body: bytes, headers: str = "") -> Server:
+    """A server that says the same to everybody."""
+    words = f"Content-Type: {kind}\r\n" if kind else ""
+    head = f"HTTP/1.1 200 OK\r\n{words}{headers}Content-Length: {len(body)}\r\n\r\n".encode()
+
+    def speak(server: Server, talk: Conversation) -> None:
+        while (request := talk.head()) is not None:
+            talk.body(request)
+            server.requests.append(request)
+            talk.answer(head if request.method == "HEAD" else head + body)
+
+    return Server(speak)

@@ -21,25 +21,11 @@ from coldstream.errors import ColdstreamError, UnavailableError, UnknownOutcomeE
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.ports import BytesPart, Unknown
 from coldstream_devkit.suites.catalog_fixtures import next_commit
-from tests.unit.adapters.links import Conversation, Server
+from tests.unit.adapters.links import Server, answering
 
 PAGE = b"<html><body>log in</body></html>"
 FOREIGN = [("text/html", PAGE), ("application/json", b'{"login": "please"}'), ("", b"")]
 AMZ = "application/x-amz-json-1.0"
-
-
-def answering(kind: str, body: bytes, headers: str = "") -> Server:
-    """A server that says the same to everybody."""
-    words = f"Content-Type: {kind}\r\n" if kind else ""
-    head = f"HTTP/1.1 200 OK\r\n{words}{headers}Content-Length: {len(body)}\r\n\r\n".encode()
-
-    def speak(server: Server, talk: Conversation) -> None:
-        while (request := talk.head()) is not None:
-            talk.body(request)
-            server.requests.append(request)
-            talk.answer(head if request.method == "HEAD" else head + body)
-
-    return Server(speak)
 
 
 Starting = Callable[..., Place]

@@ -20,9 +20,9 @@ _POLICY = "attach the stack's output AgentPolicyArn to the role of this machine"
 _REACH = "check the network, AWS_REGION and AWS_ENDPOINT_URL"
 _EITHER = f"{_POLICY}, or, where nothing answers at all, {_REACH}"
 _FUNCTION_SECONDS = 60.0
-#: S3 that asks for fewer requests is asked six times, with half a minute between them at the most,
-#: and only then anybody is told what it says.
-_BUCKET_SECONDS = 40.0
+#: S3 that asks for fewer requests is asked six times, with pauses of 50 s in all at the most, and
+#: only then anybody is told what it says.
+_BUCKET_SECONDS = 60.0
 
 
 class Rights(Protocol):
