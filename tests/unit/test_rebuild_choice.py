@@ -399,3 +399,15 @@ def test_most_trailers_of_an_epoch_say_its_floor() -> None:
     ledger, disputed = witnesses.ledger(said, Ledger())
 
     assert (ledger, disputed) == (Ledger.of([(1, 20)]), (1,))
+
+
+def test_what_no_trailer_holds_of_below_where_the_manifest_begins_is_told_as_missing() -> None:
+    """Else a rebuild whose oldest objects are damaged begins above them without a word."""
+    made = [piece(n, n + 10, uid=n + 1) for n in range(0, 60, 10)]
+    bucket = Bucket(*made)
+    bucket.bad_trailers = made[:2]
+
+    rebuilt, _ = bucket.rebuilt()
+
+    assert (rebuilt.root.first_offset, rebuilt.root.next_offset) == (20, 60)
+    assert [(e.first, e.next_offset) for e in rebuilt.told.shortfalls] == [(0, 20)]
