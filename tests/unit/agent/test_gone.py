@@ -597,3 +597,16 @@ def test_a_stream_that_is_there_waits_though_its_broker_does_not_know_it(site: S
 
     assert "no stream" in str(row.error)
     assert not any(key.endswith(".hole") for key in site.store.objects)
+
+
+def test_of_a_directory_whose_queue_nobody_knows_no_member_is_asked() -> None:
+    """Who asks for no queue, or for another's, may hear that nothing older is left."""
+
+    def ask(vhost: str, queue: str) -> int | None:
+        raise AssertionError((vhost, queue))
+
+    members = MembersOf(Broker(ask, known), {OTHER: OTHER_NAME})
+
+    for question in (members.earliest, members.lone):
+        with pytest.raises(UnavailableError, match="nobody knows which queue"):
+            question(STREAM)
