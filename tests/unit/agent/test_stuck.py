@@ -333,3 +333,25 @@ def _wait(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
+
+
+def test_a_manifest_that_has_moved_is_waited_for_anew_as_if_it_had_never_stood_still(
+    site: Site,
+) -> None:
+    """Else what is uploaded after one long outage is looked after minutes late, every time."""
+    written = write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    agent = Slow(site)
+    agent.go(3600)
+    commit_runs(site.context(), STREAM, pause=no_pause)
+    agent.go(1200)
+    assert agent.follower.settled
+    agent.asked.clear()
+    append_chunks(
+        site.data_dir / STREAM,
+        [build_chunk(written.next_offset, 1, written.next_timestamp, [b"a"])],
+    )
+
+    agent.go(6 * NUDGE)
+
+    assert len(agent.asked) == 2
+    assert agent.follower.progress.next_offset == 101
