@@ -80,3 +80,15 @@ def test_the_same_number_of_records_or_a_refusal(kernel: bool, data: st.DataObje
 
 def test_the_kernel_is_here() -> None:
     assert entries._kernel is not None
+
+
+@pytest.mark.parametrize("length", range(4, 12))
+def test_a_sub_batch_whose_header_is_cut_is_damage_and_no_failure(length: int) -> None:
+    """A failure would end the look at the whole fragment, or at all of them."""
+    whole = encode_sub_batch([b"a", b"b"], Codec.NONE)
+    cut = encode_simple(b"x") + whole[:length]
+    ends = np.array([len(cut)], np.int64)
+
+    (count,) = count_records(cut, ends * 0, ends, np.array([2], np.int64))
+
+    assert isinstance(count, CorruptDataError)
