@@ -224,3 +224,19 @@ def test_a_fragment_that_is_not_what_it_should_be_says_nothing_about_its_neighbo
     outcome = scrub_all(tier)
 
     assert {each.key for each in outcome.bad} == {*keys[: 1 if last else 2]}
+
+
+def test_chunk_epochs_that_fall_inside_a_fragment_are_told_though_its_trailer_allows_each() -> None:
+    # Chunks have epoch 1 up to the fourth fragment, and 2 behind.
+    tier = a_tier()
+    key = path_of(leaf(tier, 3))
+    whole = Anatomy.of(tier.store.objects[key])
+    assert [whole.header_of(number).epoch for number in range(4)] == [1, 2, 2, 2]
+    whole.set_header(2, epoch=1)
+    tier.store.objects[key] = whole.whole()
+
+    outcome = scrub_all(tier)
+
+    falling = whole.records[2].chunk_id
+    assert {each.key for each in outcome.bad} == {key}
+    assert (FindingKind.EPOCHS, falling) in {(e.kind, e.first_offset) for e in outcome.bad}
