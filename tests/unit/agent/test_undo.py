@@ -12,10 +12,11 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.progress import Notices
 from coldstream.agent.strangers import ForgedError, Strangers
 from coldstream.errors import ConflictError, DivergedError, FencedError, InvalidInputError
-from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.catalog import Commit, QueueName
 from coldstream.manifest.entries import EntryKind
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.undo_epoch import MAX_LEAP
+from coldstream.ports import CommitOutcome, Landed
 from coldstream.remote.roots import load
 from coldstream.usecases.claim_function import OwnRights
 from coldstream.usecases.commit_runs import commit_runs
@@ -23,6 +24,7 @@ from coldstream.usecases.holes import ChainGap
 from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.undo import _last_undo, plan_undo, undo
 from coldstream_devkit.generator import append_chunks, build_chunk
+from tests.support.crashes import no_answer
 
 from .conftest import Site, no_pause
 from .theft import (
@@ -180,6 +182,30 @@ def test_an_undo_that_dies_before_its_claim_changes_nothing_and_one_after_it_is_
     with pytest.raises(KeyboardInterrupt):
         undone(site, false_claims=[2])
 
+    assert error_of(site) is None
+    assert remote_is_local(site)
+
+
+def test_an_undo_whose_claim_has_landed_without_an_answer_is_finished_and_claims_no_more(
+    site: Site, thief: Thief, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thief.claim(2, (0, 10, 1), (10, 17, 2))
+    thief.forge(10, 40, epoch=2, floor=10)
+    commit, claims = site.catalog.commit, []
+
+    def without_answer(asked: Commit) -> CommitOutcome:
+        outcome = commit(asked)
+        if asked.claim:
+            claims.append(outcome)
+            return no_answer("commit")
+        return outcome
+
+    with monkeypatch.context() as patch:
+        patch.setattr(site.catalog, "commit", without_answer)
+        done = undone(site, false_claims=[2])
+
+    assert [type(each) for each in claims] == [Landed]
+    assert (done.next_offset, done.left) == (200, [])
     assert error_of(site) is None
     assert remote_is_local(site)
 
