@@ -108,6 +108,14 @@ def test_a_chunk_that_is_only_half_committed_waits(site: Site, tmp_path: Path) -
     assert site.run(committed=CommittedFile(offsets))[STREAM].next_offset == 10
 
 
+def test_the_very_first_offset_can_be_all_that_is_committed(site: Site, tmp_path: Path) -> None:
+    write_stream(site.data_dir / STREAM, messages=3, chunk_messages=1)
+    offsets = tmp_path / "offsets.json"
+    offsets.write_text(json.dumps({STREAM: 0}))
+
+    assert site.run(committed=CommittedFile(offsets))[STREAM].next_offset == 1
+
+
 def test_a_stream_that_the_offsets_do_not_name_is_left_alone(site: Site, tmp_path: Path) -> None:
     write_stream(site.data_dir / STREAM, messages=30)
     offsets = tmp_path / "offsets.json"
