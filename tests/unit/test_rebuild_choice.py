@@ -411,3 +411,15 @@ def test_what_no_trailer_holds_of_below_where_the_manifest_begins_is_told_as_mis
 
     assert (rebuilt.root.first_offset, rebuilt.root.next_offset) == (20, 60)
     assert [(e.first, e.next_offset) for e in rebuilt.told.shortfalls] == [(0, 20)]
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_rotten_data_never_takes_the_place_of_a_hole_that_a_tree_names(certain: bool) -> None:
+    lost = hole(10, 20)
+    bucket = Bucket(A, B, C, lost)
+    bucket.rotten = [B]
+
+    _, entries = bucket.rebuilt(named(A, lost, C, certain=certain))
+
+    assert uids(entries) == [11, lost.uid, 13]
+    assert bucket.read == [12]
