@@ -178,3 +178,12 @@ def test_no_more_of_an_index_is_read_than_its_size_was(log: StreamLog) -> None:
 
     assert view is not None
     assert view.next_offset in (40, 50)
+
+
+def test_the_last_chunk_is_found_below_a_segment_that_has_none_yet(log: StreamLog) -> None:
+    """The broker has just begun it: a log that seems to be empty would contradict nothing."""
+    for suffix, header in ((".segment", b"OSIL\0\0\0\1"), (".index", b"OSII\0\0\0\1")):
+        (log.directory / f"{40:020d}{suffix}").write_bytes(header)
+
+    assert log.segments() == [0, 20, 40]
+    assert [each.chunk_id for each in log.chunks_near(15, committed=40)] == [10, 30]
