@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from coldstream.errors import ConflictError, CorruptDataError, InternalError
+from coldstream.errors import ConflictError, CorruptDataError, InternalError, NotFoundError
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root, parse_root
-from coldstream.ports import Landed
+from coldstream.ports import Catalog, Landed
 from coldstream.remote.publish import publish
-from coldstream.remote.roots import RootCache, load, load_root
-from tests.support.remote import STREAM, Remote, chain
+from coldstream.remote.roots import RootCache, Snapshots, load, load_root
+from tests.support.remote import PREFIX, STREAM, Remote, chain
 
 
 def test_a_stream_before_its_first_root_begins_where_its_log_begins() -> None:
@@ -130,3 +132,26 @@ def test_a_root_that_nobody_would_read_is_never_published(
         publish(remote.context, loaded, loaded.root)
 
     assert remote.tampered() == before
+
+
+def test_a_reader_whose_root_is_collected_between_its_two_reads_takes_the_newer_one() -> None:
+    remote = Remote().claimed()
+    old = remote.items.items[STREAM]
+    publish(remote.context, load(remote.context, STREAM), load(remote.context, STREAM).root)
+    del remote.memory.objects[old.root_key]
+    answers = [old]
+    catalog = SimpleNamespace(
+        get=lambda stream: answers.pop() if answers else remote.items.get(stream)
+    )
+
+    found = Snapshots(remote.context.store, cast(Catalog, catalog), PREFIX).load(STREAM)
+
+    assert (found.item.version, found.root.version) == (2, 2)
+
+
+def test_a_root_that_is_gone_though_the_item_names_it_is_an_error() -> None:
+    remote = Remote().claimed()
+    del remote.memory.objects[remote.items.items[STREAM].root_key]
+
+    with pytest.raises(NotFoundError):
+        Snapshots(remote.context.store, remote.context.catalog, PREFIX).load(STREAM)
