@@ -46,9 +46,12 @@ def test_what_retention_takes_meanwhile_is_not_missing() -> None:
     assert with_change(tier, retire).findings == []
 
 
-def test_what_is_gone_and_still_referred_to_is_missing_whatever_was_committed_meanwhile() -> None:
+@pytest.mark.parametrize("number", [0, 3, 13], ids=["the oldest", "between", "the newest"])
+def test_what_is_gone_and_still_referred_to_is_missing_whatever_was_committed_meanwhile(
+    number: int,
+) -> None:
     tier = a_tier()
-    entry = leaf(tier, 3)
+    entry = leaf(tier, number)
 
     def lose() -> None:
         root = root_of(tier)
