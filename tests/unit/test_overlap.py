@@ -218,6 +218,21 @@ def test_a_chunk_of_another_epoch_where_the_manifest_ends_is_another_history() -
     assert sound(remote)
 
 
+def test_bytes_that_are_no_chunk_say_nothing_about_the_history_of_what_reaches_over() -> None:
+    """The chunk in which the manifest ends is the only witness; its header has the epoch."""
+    remote = Remote().claimed(3)
+    remote.upload(piece(0, 20, epoch=3, chunk_epochs=[1, 2]))
+    commit(remote)
+    given = piece(0, 40, epoch=3, chunk_epochs=[1, 2, 2, 3])
+    start = len(HEADER) + FragmentIndex(given.index_section, given.trailer)[1].position
+    remote.upload(replace(given, data=flipped(given.data, start)))
+
+    report = commit(remote)
+
+    assert report.next_offset == 20
+    assert "no chunk begins here" in str(report.refused[0])
+
+
 @pytest.mark.parametrize(
     ("across", "ledger"),
     [
