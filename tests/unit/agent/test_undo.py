@@ -12,12 +12,14 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.progress import Notices
 from coldstream.agent.strangers import ForgedError, Strangers
 from coldstream.errors import ConflictError, DivergedError, FencedError, InvalidInputError
+from coldstream.fragment import HEADER
 from coldstream.manifest.catalog import Commit, QueueName
 from coldstream.manifest.entries import EntryKind
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.undo_epoch import MAX_LEAP
 from coldstream.ports import CommitOutcome, Landed
 from coldstream.remote.roots import load
+from coldstream.remote.trailers import read_index, read_trailer
 from coldstream.usecases.claim_function import OwnRights
 from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.holes import ChainGap
@@ -72,6 +74,52 @@ def test_what_the_local_log_no_longer_has_is_put_back_too(site: Site, thief: Thi
     assert site.remote_chunks(STREAM) == before
     assert error_of(site) is None
     assert site.remote_chunks(STREAM) == before + site.local_chunks(STREAM)
+
+
+@pytest.mark.parametrize("block", [1, 2**20], ids=["chunk by chunk", "at once"])
+def test_of_a_fragment_that_was_cut_in_two_the_part_above_the_cut_is_put_back(
+    site: Site, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    write(site, 200)
+    site.run(target_size=2**20)
+    assert [each.next_offset for each in load(site.context(), STREAM).root.entries] == [200]
+    before = site.remote_chunks(STREAM)
+    thief = Thief(site)
+    thief.claim(2, *((n, n + 10, 1) for n in range(0, 40, 10)), (40, 47, 2))
+    thief.forge(40, 90, epoch=2, floor=40)
+    shutil.rmtree(site.data_dir / STREAM)
+    monkeypatch.setattr("coldstream.usecases.put_back._PIECE", block)
+
+    done = undone(site, false_claims=[2])
+
+    assert (done.plan.offset, done.next_offset, done.left) == (40, 200, [])
+    assert site.remote_chunks(STREAM) == before
+    entries = load(site.context(), STREAM).root.entries
+    assert {each.epoch for each in entries if each.first_offset >= 40} == {done.plan.epoch}
+
+
+@pytest.mark.parametrize("block", [1, 2**20], ids=["chunk by chunk", "at once"])
+def test_of_a_fragment_that_was_cut_in_two_nothing_is_put_back_from_a_damaged_chunk_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    write(site, 200)
+    site.run(target_size=2**20)
+    (entry,) = load(site.context(), STREAM).root.entries
+    path = entry.data_key(STREAM).path("rabbitmq/")
+    thief = Thief(site)
+    thief.claim(2, *((n, n + 10, 1) for n in range(0, 40, 10)), (40, 47, 2))
+    shutil.rmtree(site.data_dir / STREAM)
+    data = bytearray(site.store.objects[path])
+    index = read_index(site.store, path, read_trailer(site.store, path))
+    data[len(HEADER) + index[6].position + 60] ^= 1
+    site.store.objects[path] = bytes(data)
+    monkeypatch.setattr("coldstream.usecases.put_back._PIECE", block)
+
+    done = undone(site, false_claims=[2])
+
+    (left,) = done.left
+    assert ("chunk 60 is damaged", path) == (left.reason, left.key)
+    assert done.next_offset == 60
 
 
 def test_a_stream_that_was_begun_anew_by_a_thief_is_back_as_a_whole(
@@ -396,10 +444,29 @@ def test_damage_in_s3_is_no_forgery_and_stops_no_agent(site: Site, thief: Thief)
 
     strangers.look(1, 210, 260, 1.0)
 
+    (notice,) = notices
+    assert "damaged in S3: a chunk of it does not hold" in notice
+    assert other.path("rabbitmq/") in notice
     site.store.objects[other.path("rabbitmq/")] = other.data
     strangers.opened(200, 0.0)
     with pytest.raises(ForgedError):
         strangers.look(1, 210, 260, 2.0)
+
+
+def test_what_is_compared_in_several_blocks_is_neither_forged_nor_damaged(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(site, 200)
+    site.run(target_size=2**20)
+    assert [each.next_offset for each in load(site.context(), STREAM).root.entries] == [200]
+    monkeypatch.setattr("coldstream.agent.strangers._BLOCK", 1)
+    notices = Notices()
+    strangers = Strangers(site.context(), StreamLog(site.data_dir / STREAM), 0.0, notices)
+    strangers.opened(0, 0.0)
+
+    strangers.look(1, 200, 200, 1.0)
+
+    assert list(notices) == []
 
 
 def test_a_hole_that_a_thief_declared_far_above_is_undone_with_what_he_put_behind_it(
