@@ -16,6 +16,7 @@ from coldstream.manifest.entries import EntryKind
 from coldstream.osiris.chunk import iter_chunks
 from coldstream.osiris.offsets import OffsetSet
 from coldstream.plans.policy import PolicySet
+from coldstream.plans.repair import Known, chunks_in
 from coldstream.reader import First
 from coldstream.reader.gap import Gap
 from coldstream.remote.context import Context
@@ -463,3 +464,17 @@ def test_a_repair_holds_and_commits_a_bounded_number_of_bytes(
 
     assert [str(each.action) for each in report.repairs] == ["replace"] * 4
     assert remote.items.items[CHAIN].version == version + commits
+
+
+def test_without_index_and_trailer_a_chunk_counts_where_it_joins_its_neighbours() -> None:
+    known = Known(0, 50, None, None, {}, lowest_epoch=0, highest_epoch=1)
+    whole = piece(0, 50).data[: piece(0, 50).trailer.index_position]
+    ends = piece(0, 20).data[: piece(0, 20).trailer.index_position]
+    far = piece(30, 50).data[len(HEADER) : piece(30, 50).trailer.index_position]
+
+    def ids(data: bytes) -> list[int]:
+        return [each.header.chunk_id for each in chunks_in(memoryview(data), known)]
+
+    assert ids(whole) == [0, 10, 20, 30, 40]
+    assert ids(ends + far) == [0], "nothing shows where chunk 10 ends"
+    assert ids(HEADER + far) == [], "nothing shows where chunk 30 begins"
