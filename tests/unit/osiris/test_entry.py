@@ -15,7 +15,7 @@ from coldstream.osiris import (
     iter_messages,
     iter_records,
 )
-from coldstream.osiris.entry import inflate
+from coldstream.osiris.entry import inflate, sub_batch_bodies
 from coldstream_devkit.generator import join_chunk
 
 BODIES = [b"a", b"", b"ccc" * 100]
@@ -151,3 +151,11 @@ def test_what_does_not_fit_is_not_encoded() -> None:
         encode_sub_batch([b""] * 65_536, 0)
     with pytest.raises(InvalidInputError):
         encode_sub_batch([b""], 5)
+
+
+def test_what_follows_a_sub_batch_is_no_part_of_it() -> None:
+    whole = encode_sub_batch([b"a", b"b"], Codec.NONE)
+
+    assert [bytes(each) for each in sub_batch_bodies(memoryview(whole))[1]] == [b"a", b"b"]
+    with pytest.raises(CorruptDataError, match="1 bytes follow a sub-batch"):
+        sub_batch_bodies(memoryview(whole + b"\0"))
