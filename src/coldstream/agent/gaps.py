@@ -323,7 +323,8 @@ class Gaps:
         if not near or near[0].chunk_id != gap.next_offset:
             raise LostLocallyError(
                 f"the local log begins at {gap.next_offset}, where nothing is committed yet; {gap}"
-                " are lost, and are declared so once something can follow them",
+                " are in no member's log; they are declared lost once something can follow them,"
+                " unless another node's agent uploads them before",
                 remedy="nothing: once a chunk is committed there, the agent goes on by itself",
                 stream=self.log.stream,
                 offset=gap.first_offset,

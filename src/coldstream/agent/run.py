@@ -343,8 +343,8 @@ class Agent:
         slow = [name for name, seconds in self._work.lasting().items() if seconds > _LONG_LOOK]
         if slow:
             warnings.append(
-                f"a look at {some(slow)} has not ended for more than a minute: a file, the broker or"
-                " the remote tier does not answer; nothing of these streams is uploaded meanwhile"
+                f"a look at {some(slow)} has not ended for more than a minute: a file, the broker"
+                " or the remote tier does not answer; nothing of these is uploaded meanwhile"
             )
         if not self._followers:
             warnings.append(nothing_found(self.data_dir))
