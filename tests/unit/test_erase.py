@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
-from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError
+from coldstream.adapters.memory import MemoryPolicies
+from coldstream.adapters.place import Place
+from coldstream.adapters.place import Remote as PlacedRemote
+from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
 from coldstream.fragment import HEADER, parse_trailer
+from coldstream.jobs.materialise.spark_engine import stream_now
 from coldstream.manifest.erasure import MAX_RANGES, MAX_REASON, ErasureRecord, parse_erasure
 from coldstream.names import ErasureKey, parse_metadata_key
 from coldstream.osiris.blank import Erased, blank_message, is_blank
@@ -407,3 +411,65 @@ def test_a_record_that_would_be_too_long_is_refused() -> None:
 
     with pytest.raises(InvalidInputError, match="do it in parts"):
         ErasureRecord(many, 0).encode()
+
+
+class Overtaken:
+    """A store in whose first look at a trailer something else happens."""
+
+    def __init__(self, target: Any, meanwhile: Callable[[], None]) -> None:
+        self._target = target
+        self._waiting = [meanwhile]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def get_suffix(self, key: str, length: int) -> bytes:
+        if self._waiting:
+            self._waiting.pop()()
+        found: bytes = self._target.get_suffix(key, length)
+        return found
+
+
+def overtaken(site: ErasingSite) -> None:
+    """Have another erasure replace fragments, and their old ones go, while one looks at epochs."""
+
+    def meanwhile() -> None:
+        report = site.erase((6, 7), (16, 17))
+        assert report.fragments
+        site.memory.delete([each.data_key(STREAM).path(PREFIX) for each in report.fragments])
+
+    site.store.target = Overtaken(site.memory, meanwhile)
+
+
+def test_an_erasure_beside_another_one_looks_at_the_newer_manifest_and_goes_on() -> None:
+    site = ErasingSite()
+    overtaken(site)
+
+    site.erase((5, 6), (15, 16))
+
+    assert erased_of(site.new_context(), STREAM).offsets == off((5, 7), (15, 17))
+    assert all(is_blank(site.messages()[offset]) for offset in (5, 6, 15, 16))
+
+
+def test_a_run_of_materialise_beside_an_erasure_takes_the_stream_in_by_the_newer_manifest() -> None:
+    """It was left out as unread, and the run failed."""
+    site = ErasingSite()
+    site.erase((5, 6), (15, 16))
+    overtaken(site)
+    item = site.items.get(STREAM)
+    assert item is not None
+
+    now = stream_now(
+        PlacedRemote(site.store, site.items, MemoryPolicies(), Place("", "", PREFIX)), item
+    )
+
+    assert now.erased == off((5, 7), (15, 17))
+
+
+def test_a_fragment_that_the_newest_manifest_names_and_that_is_gone_is_told() -> None:
+    site = ErasingSite()
+    (path, *_) = [each for each in site.memory.objects if each.endswith(".fragment")]
+    site.memory.delete([path])
+
+    with pytest.raises(NotFoundError):
+        site.erase((5, 6), (15, 16))

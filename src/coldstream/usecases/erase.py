@@ -7,12 +7,14 @@ replaced is made to go by `purge`, with all its versions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
 
 from coldstream.crc import crc32
 from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError, NotFoundError
-from coldstream.fragment import HEADER
+from coldstream.fragment import HEADER, Trailer
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.erasure import ErasureRecord
 from coldstream.manifest.root import Root
@@ -24,7 +26,7 @@ from coldstream.plans.erase import blanked
 from coldstream.plans.policy import PolicySet
 from coldstream.remote.context import Context
 from coldstream.remote.erasures import check_erasure, erased_of, put_erasure
-from coldstream.remote.roots import load
+from coldstream.remote.roots import Snapshot, load
 from coldstream.remote.trailers import trailer_of
 from coldstream.soundness.trailer import entry_of
 from coldstream.usecases.delete_stream import check_hold
@@ -37,6 +39,12 @@ _AT_ONCE = 8
 _BYTES_AT_ONCE = 32 * 2**20
 #: Times that all fragments are looked at, where other writers replace some meanwhile.
 _PASSES = 8
+#: Manifests by which something is looked for, each newer than the one before.
+_MANIFESTS = 3
+#: Trailers that are read at once.
+_CONCURRENCY = 16
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -103,24 +111,13 @@ def erase(
         CorruptDataError: the manifest or an erasure record is damaged.
         UnavailableError: S3 or DynamoDB did not answer.
     """
-    loaded = load(context, stream)
-    check_hold(loaded.item, policies)
-    if epoch is not None and loaded.item.epoch != epoch:
-        raise ConflictError(
-            f"epoch {loaded.item.epoch} has claimed the stream since the offsets were found: there"
-            " may be other messages at them; run it again",
-            stream=stream,
-        )
-    end = loaded.root.next_offset
-    if offsets.end > end:
-        raise InvalidInputError(
-            f"the stream ends before offset {end} in the remote tier: what is behind it cannot be"
-            " erased yet",
-            stream=stream,
-            offset=offsets.end - 1,
-        )
+
+    def asked(now: Snapshot) -> Erased:
+        _check(now, offsets, policies, epoch)
+        return dated(context, stream, now.root, offsets)
+
+    loaded, wanted = by_newest(partial(load, context, stream), asked)
     known = erased_of(context, stream)
-    wanted = dated(context, stream, loaded.root, offsets)
     report = ErasureReport(
         stream, context.prefix, offsets, known | wanted, version=loaded.item.version
     )
@@ -135,6 +132,26 @@ def erase(
         if not step.rewrite():
             return report
     raise ConflictError("other writers replace the fragments again and again", stream=stream)
+
+
+def _check(now: Snapshot, offsets: OffsetSet, policies: PolicySet, epoch: int | None) -> None:
+    """See that a stream is one of which this may be erased; raises as `erase`."""
+    stream = now.item.stream
+    check_hold(now.item, policies)
+    if epoch is not None and now.item.epoch != epoch:
+        raise ConflictError(
+            f"epoch {now.item.epoch} has claimed the stream since the offsets were found: there"
+            " may be other messages at them; run it again",
+            stream=stream,
+        )
+    end = now.root.next_offset
+    if offsets.end > end:
+        raise InvalidInputError(
+            f"the stream ends before offset {end} in the remote tier: what is behind it cannot be"
+            " erased yet",
+            stream=stream,
+            offset=offsets.end - 1,
+        )
 
 
 class _EraseStep:
@@ -227,6 +244,33 @@ class _EraseStep:
         return leaf_at(root, max(leaf.first_offset, root.first_offset), self._fetch) != leaf
 
 
+def by_newest(load: Callable[[], Snapshot], read: Callable[[Snapshot], T]) -> tuple[Snapshot, T]:
+    """What is read by a stream's manifest, and that manifest.
+
+    An object that is gone may have been replaced meanwhile, by another erasure or a consolidation:
+    then a newer manifest names what took its place.
+
+    Args:
+        load: gives the stream as it is now.
+        read: reads by a manifest.
+
+    Raises:
+        NotFoundError: an object is gone that the newest manifest names, too; or the manifest moves
+            too fast.
+        What `load` and `read` raise.
+    """
+    now = load()
+    for _ in range(_MANIFESTS - 1):
+        try:
+            return now, read(now)
+        except NotFoundError:
+            newer = load()
+            if newer.item.root_key == now.item.root_key:
+                raise
+            now = newer
+    return now, read(now)
+
+
 def dated(context: Context, stream: str, root: Root, offsets: OffsetSet) -> Erased:
     """The offsets with the epochs of the chunks that have them; 0 where the manifest has none.
 
@@ -237,9 +281,9 @@ def dated(context: Context, stream: str, root: Root, offsets: OffsetSet) -> Eras
         CorruptDataError: one is damaged: repair it first.
     """
     rows: list[tuple[int, int, int]] = []
-    for leaf in concerned(root, offsets, context.fetch(stream)):
+    fragments = list(concerned(root, offsets, context.fetch(stream)))
+    for leaf, trailer in zip(fragments, _trailers(context, stream, fragments), strict=True):
         path = leaf.data_key(stream).path(context.prefix)
-        trailer = trailer_of(context.store, context.prefix, stream, leaf)
         spans = [(leaf.first_offset, leaf.next_offset, trailer.first_chunk_epoch)]
         if trailer.first_chunk_epoch != trailer.last_chunk_epoch:
             data = context.store.get(path, len(HEADER), trailer.index_position)
@@ -258,6 +302,14 @@ def dated(context: Context, stream: str, root: Root, offsets: OffsetSet) -> Eras
             rows += [(*each, epoch) for each in offsets.within(first, next_offset).ranges]
     found = OffsetSet.of((first, next_offset) for first, next_offset, _ in rows)
     return Erased.of((*rows, *((*each, 0) for each in offsets.without(found).ranges)))
+
+
+def _trailers(context: Context, stream: str, fragments: Sequence[Entry]) -> list[Trailer]:
+    read = partial(trailer_of, context.store, context.prefix, stream)
+    if len(fragments) < 2:
+        return [read(each) for each in fragments]
+    with context.pool(min(_CONCURRENCY, len(fragments))) as pool:
+        return list(pool.map(read, fragments))
 
 
 def concerned(root: Root, erased: OffsetSet, fetch: Fetch) -> Iterator[Entry]:

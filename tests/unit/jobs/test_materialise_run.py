@@ -148,7 +148,9 @@ class Engine:
 
     def pieces(self, stream: StreamNow, ranges: Ranges) -> list[TaskPiece]:
         return [
-            TaskPiece(stream.stream, (start, min(start + self.piece, next_offset)), None, 1)
+            TaskPiece(
+                stream.stream, (start, min(start + self.piece, next_offset)), stream.erased, 1
+            )
             for first, next_offset in ranges
             for start in range(first, next_offset, self.piece)
         ]
@@ -163,7 +165,11 @@ class Engine:
             if self.performed > self.pieces_left:
                 raise Killed
             parts = [
-                Part(each.stream, self.source(each.stream, self.bodies[each.stream], each.span))
+                Part(
+                    each.stream,
+                    self.source(each.stream, self.bodies[each.stream], each.span),
+                    erased=each.split,
+                )
                 for each in pieces
             ]
             results = perform_all(
@@ -288,6 +294,7 @@ def test_rows_and_dead_letters_of_erased_messages_go_whenever_a_run_finds_them(
     report = site.run()
 
     assert report.erased_rows == 4
+    assert report.dead_letters == int(at_once)
     rows, dead = _expected(site.bodies)
     gone = [(ORDERS, n) for n in (5, 6, 7, 40)]
     assert site.content() == (
@@ -296,6 +303,22 @@ def test_rows_and_dead_letters_of_erased_messages_go_whenever_a_run_finds_them(
     )
     again = site.run()
     assert (again.erased_rows, again.rows, again.commits) == (0, 0, 0)
+
+
+def test_messages_that_were_erased_before_become_neither_rows_nor_dead_letters() -> None:
+    """They were written, counted and deleted: the count of dead letters has an alarm."""
+    site = Site({ORDERS: _bodies(60), BILLS: _bodies(20)})
+    site.erased = OffsetSet.of([(5, 8), (40, 41), (58, 60)])
+
+    report = site.run()
+
+    rows, dead = _expected(site.bodies)
+    gone = [(ORDERS, n) for n in (5, 6, 7, 40, 58, 59)]
+    kept = [row for row in rows if row[:2] not in gone], [row for row in dead if row not in gone]
+    assert site.content() == kept
+    assert (report.rows, report.dead_letters) == tuple(map(len, kept))
+    assert report.erased_rows == 0
+    assert site.run().commits == 0
 
 
 @pytest.mark.parametrize("window_bytes", [1, 10**9])

@@ -70,7 +70,10 @@ class Engine(Protocol):
     """Does the reading and writing; on Spark in `spark_engine`."""
 
     def pieces(self, stream: StreamNow, ranges: Ranges) -> list[TaskPiece]:
-        """Cut what is to be read into tasks of even size, in the order of offsets."""
+        """Cut what is to be read into tasks of even size, in the order of offsets.
+
+        Messages that are erased are covered by their tasks, and become nothing.
+        """
         ...
 
     def perform(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -44,6 +45,7 @@ from coldstream.jobs.materialise.task_rows import TaskRules
 from coldstream.jobs.materialise.write import FileLayout
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.osiris.body import BodyFormat
+from coldstream.osiris.offsets import OffsetSet
 from coldstream.reader.gap import Gap
 from coldstream.remote.nodes import PROCESS_NODES, fetcher
 from coldstream.remote.roots import Snapshot, Snapshots
@@ -53,6 +55,7 @@ from coldstream.spark.query import PlannedStream
 from coldstream.spark.read import decoded
 from coldstream.spark.stream_read import Damaged, Found, Lost, Sound, StreamRead
 from coldstream.spark.window import Window
+from coldstream.usecases.erase import by_newest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,15 +73,21 @@ class _Split:
 
     planned: PlannedStream
     split: bytes
+    erased: OffsetSet = field(default_factory=OffsetSet)
 
 
 def stream_now(remote: Remote, item: CatalogItem) -> StreamNow:
     """A stream and its manifest, at this moment.
 
     Raises:
-        NotFoundError, CorruptDataError: as `Snapshots.load` and `erased_now`.
+        NotFoundError, CorruptDataError: as `Snapshots.load` and `erased_now`; that an object is
+            gone which a newer manifest does not name any more is none.
     """
-    snapshot = Snapshots(remote.store, remote.catalog, remote.prefix).load(item.stream)
+    context = remote.context()
+    snapshot, erased = by_newest(
+        partial(Snapshots(remote.store, remote.catalog, remote.prefix).load, item.stream),
+        lambda now: erased_now(context, item.stream, now.root),
+    )
     name, root = snapshot.item.name, snapshot.root
     return StreamNow(
         item.stream,
@@ -87,7 +96,7 @@ def stream_now(remote: Remote, item: CatalogItem) -> StreamNow:
         root.next_offset,
         snapshot,
         root.ledger,
-        erased_now(remote.context(), item.stream, root),
+        erased,
         super_stream=name.super_stream,
     )
 
@@ -132,11 +141,12 @@ class SparkEngine:
                 name=snapshot.item.name,
             )
             planned.check_offsets()
+            erased = stream.erased.within(first, next_offset)
             found += (
                 TaskPiece(
                     stream.stream,
                     (first, next_offset),
-                    _Split(planned, encode_split(split)),
+                    _Split(planned, encode_split(split), erased),
                     split.size,
                     _reach_ms(split),
                 )
@@ -215,7 +225,7 @@ def _part(split: _Split, remote: Remote, rules: TaskRules) -> Part:
         keep_empty=rules.latest is not None,
         with_raw=rules.wants_raw,
     )
-    return Part(split.planned.stream, source, split.planned.origin)
+    return Part(split.planned.stream, source, split.planned.origin, split.erased)
 
 
 def _merging(place: Place, pieces: Sequence[MergePiece], layout: FileLayout) -> _Work:

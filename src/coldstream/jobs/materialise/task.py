@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,6 +32,7 @@ from coldstream.jobs.materialise.task_rows import (
 from coldstream.jobs.materialise.times import bounded
 from coldstream.jobs.materialise.transform import Transformed
 from coldstream.jobs.materialise.write import FileLayout, TableWriter
+from coldstream.osiris.offsets import OffsetSet
 from coldstream.reader.gap import Gap
 
 #: What a source decodes at once.
@@ -101,11 +103,13 @@ class Part:
         stream: directory name.
         source: gives its messages.
         origin: what a dead letter about lost offsets says; the stream alone by default.
+        erased: offsets whose messages become neither rows nor dead letters.
     """
 
     stream: str
     source: Source
     origin: Origin | None = None
+    erased: OffsetSet = field(default_factory=OffsetSet)
 
 
 def perform_all(
@@ -159,9 +163,27 @@ class _UnreadableError(Exception):
 def _given(part: Part, covered: list[tuple[int, int]], gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
     """What a part reads. What goes wrong here is the stream's, and elsewhere it is the table's."""
     try:
-        yield from part.source.batches(covered, gaps)
+        for batch in part.source.batches(covered, gaps):
+            yield _without(batch, part.erased)
     except (CorruptDataError, NotFoundError) as error:
         raise _UnreadableError(part.stream, error.located(stream=part.stream)) from error
+
+
+def _without(batch: pa.RecordBatch, erased: OffsetSet) -> pa.RecordBatch:
+    """A batch without its erased messages."""
+    if not erased or not batch.num_rows:
+        return batch
+    offsets = batch.column("offset")
+    span = pc.min_max(offsets)
+    inside = erased.within(span["min"].as_py(), span["max"].as_py() + 1)
+    if not inside:
+        return batch
+    begins, ends = np.array(inside.ranges).T
+    found = offsets.to_numpy()
+    # The last range that begins at or below an offset, if any, is the only one that may have it.
+    before = np.searchsorted(begins, found, side="right")
+    gone = (before > 0) & (found < ends[before - 1])
+    return batch.filter(pa.array(~gone))
 
 
 def _done(
