@@ -32,14 +32,18 @@ def needed(steps: BodySteps, columns: tuple[str, ...]) -> tuple[str, ...]:
     return (*columns, name)
 
 
-def empty_bodies(batch: pa.RecordBatch) -> list[bool]:
+def empty_bodies(batch: pa.RecordBatch, *, no_bytes: bool = True) -> list[bool]:
     """Which messages have no body, an empty one, or AMQP's null as its value.
 
     Args:
         batch: with `body`, `body_kind` and `raw`.
+        no_bytes: whether a body that is there and has no bytes is an empty one.
     """
     bodies = batch.column("body")
-    empty = pc.fill_null(pc.equal(pc.binary_length(bodies), 0), True).to_pylist()
+    none = pc.is_null(bodies)
+    empty = (
+        pc.or_kleene(none, pc.equal(pc.binary_length(bodies), 0)) if no_bytes else none
+    ).to_pylist()
     # The text "null" looks the same, so these few are asked themselves.
     value = pc.equal(batch.column("body_kind"), BodyKind.VALUE.value)
     null = pc.fill_null(pc.and_(value, pc.equal(bodies, b"null")), False)
@@ -54,7 +58,8 @@ class BodyMaker:
 
     Args:
         steps: to do.
-        keep_empty: an empty body stays what it is, and so does AMQP's null.
+        keep_empty: an empty body stays what it is, and so does AMQP's null. Protobuf without the
+            head of a registry has no empty body: no bytes are a message of defaults.
 
     Raises:
         InvalidInputError: a schema is none.
@@ -63,6 +68,7 @@ class BodyMaker:
     def __init__(self, steps: BodySteps, *, keep_empty: bool = False) -> None:
         self._steps = steps
         self._keep_empty = keep_empty
+        self._no_bytes = steps.kind is not BodyType.PROTOBUF or bool(steps.registry)
         self._transcode = transcoder(steps)
 
     def made(self, batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -83,7 +89,9 @@ class BodyMaker:
             return
         given: list[bytes | None] = batch.column("body").to_pylist()
         errors, encodings = self._errors(batch), self._encodings(batch)
-        kept = empty_bodies(batch) if self._keep_empty else [False] * batch.num_rows
+        kept = [False] * batch.num_rows
+        if self._keep_empty:
+            kept = empty_bodies(batch, no_bytes=self._no_bytes)
         bodies: list[bytes | None] = []  # of this part
         begin = size = 0
         for row, body in enumerate(given):

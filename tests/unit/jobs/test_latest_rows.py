@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2
 
 from coldstream.bodies.apply import BodyMaker
 from coldstream.bodies.steps import BodySteps, BodyType
@@ -22,6 +24,15 @@ from coldstream.jobs.materialise.state import TableState, parse_state
 from coldstream.manifest.ledger import Ledger
 from coldstream.osiris.amqp import encode_data
 
+
+def _stock() -> str:
+    file = descriptor_pb2.FileDescriptorProto(name="stock.proto", package="shop", syntax="proto3")
+    file.message_type.add(name="Stock").field.add(name="count", number=1, label=1, type=5)
+    whole = descriptor_pb2.FileDescriptorSet(file=[file])
+    return base64.b64encode(whole.SerializeToString()).decode()
+
+
+STOCK = _stock()
 _NULL, _TEXT_NULL = b"\x00Sw@", b"\x00Sw\xa1\x04null"
 
 
@@ -89,6 +100,28 @@ def test_what_deletes_a_key_is_no_body_of_which_something_is_made(steps: BodySte
     assert made.column("body")[2].as_py() != b"null"
     (made,) = BodyMaker(steps).made(batch, select(READ_COLUMNS).schema)
     assert made.column("body")[0].as_py() != b"null"
+
+
+@pytest.mark.parametrize("registry", ["", "http://r"], ids=["bare", "behind a head"])
+def test_a_protobuf_message_of_defaults_deletes_no_key_although_it_has_no_bytes(
+    registry: str,
+) -> None:
+    """ "None left" was "there is no such article". Behind a registry's head no body is empty."""
+    steps = BodySteps(kind=BodyType.PROTOBUF, schema=STOCK, message="shop.Stock", registry=registry)
+    batch = _batch(
+        {"body": b"", "body_kind": "data", "raw": encode_data(b"")},
+        {"body": b"", "body_kind": "bytes", "raw": b""},
+        {"body": None, "body_kind": "none", "raw": b""},
+        {"body": b"null", "body_kind": "value", "raw": _NULL},
+    )
+
+    (made,) = BodyMaker(steps, keep_empty=True).made(batch, select(READ_COLUMNS).schema)
+
+    empty = bool(registry)
+    assert tombstones(made).to_pylist() == [empty, empty, True, True]
+    assert made.column("error").null_count == 4
+    if not registry:
+        assert json.loads(made.column("body")[0].as_py()) == {"count": 0}
 
 
 def test_no_body_an_empty_one_and_the_null_of_amqp_are_tombstones_and_no_text_is() -> None:
