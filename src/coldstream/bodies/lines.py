@@ -33,8 +33,9 @@ def csv_body(body: bytes, fields: Sequence[tuple[str, str]]) -> bytes:
     Args:
         body: one record; its fields may have line ends within quotes. A byte order mark in front
             of it is none of its first field.
-        fields: names and types (text, number or boolean) in order. What is empty is null, and what
-            is no number or no boolean stays text, so that it is told as what does not fit.
+        fields: names and types (text, number, boolean or word) in order. What is empty is null, and
+            what is no number or no boolean stays text, so that it is told as what does not fit. A
+            word is text without the blanks around it, as numbers and booleans are taken.
 
     Raises:
         CorruptDataError: it is no UTF-8, not one record, or has other fields.
@@ -64,7 +65,7 @@ def _cell(kind: str, text: str) -> str:
         return bare.lower()
     if kind == "number" and _NUMBER.fullmatch(bare):
         return bare
-    return _quoted(text)
+    return _quoted(bare if kind == "word" and bare else text)
 
 
 def _text(body: bytes) -> str:

@@ -40,7 +40,7 @@ class BodySteps:
         message: full name of the Protobuf message; "" for the first of the schema's last file.
         registry: where the schemas are that bodies name by id: an URL of the usual interface, or
             "glue"; "" where bodies name none.
-        fields: of CSV: name and type (text, number or boolean) of each, in order.
+        fields: of CSV: name and type (text, number, boolean or word) of each, in order.
     """
 
     inflate: bool = False

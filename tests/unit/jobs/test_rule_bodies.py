@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -97,6 +97,15 @@ def test_csv_becomes_the_declared_columns_and_text_one() -> None:
     assert [name for name, _ in second["_rescued"]] == ["id", "paid"]
     (dead,) = done.dead.to_pylist()
     assert "2 fields, and 5 are declared" in dead["error"]
+
+    (row,) = made(
+        [message(b" 1 , 2.5 , true , 2026-11-24T08:00:00Z, 2026-11-24 , x ")],
+        body="csv",
+        schema="a: long\nb: decimal(9,2)\nc: boolean\nd: timestamp\ne: date\nf: string",
+    ).rows.to_pylist()
+    assert row["_rescued"] is None
+    assert (row["a"], row["b"], row["c"], row["f"]) == (1, Decimal("2.5"), True, " x ")
+    assert (row["d"], row["e"]) == (datetime(2026, 11, 24, 8, tzinfo=UTC), date(2026, 11, 24))
 
     (row,) = made([message("größe\n".encode())], body="text").rows.to_pylist()
     assert fields(row) == {"text": "größe"}

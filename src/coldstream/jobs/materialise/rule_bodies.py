@@ -137,6 +137,7 @@ def _csv_fields(declared: pa.Schema) -> tuple[tuple[str, str], ...]:
             raise InvalidInputError(f"{field.name}: a field of csv is no list and no object")
         with_unit = pa.types.is_timestamp(kind) and (kind.unit != "us" or kind.tz == "Etc/UTC")
         number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or with_unit
-        word = "boolean" if pa.types.is_boolean(kind) else "number" if number else "text"
+        text = "text" if pa.types.is_string(kind) else "word"
+        word = "boolean" if pa.types.is_boolean(kind) else "number" if number else text
         found.append((field.name, word))
     return tuple(found)
