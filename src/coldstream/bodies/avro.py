@@ -6,14 +6,16 @@ import base64
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from io import BytesIO
 from typing import Any
 
 import fastavro
-import fastavro.read
 
+from coldstream.bodies.avro_values import DECIMAL, counting, exact, plain, words_of
 from coldstream.bodies.registry import Registry, Schema
+from coldstream.bodies.room import Room
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
 
 _PRIMITIVE = frozenset(
@@ -30,7 +32,7 @@ class AvroBodies:
         schema: by which they are read, as JSON; what they become, if a registry knows what they
             were written by. "" for what each was written by.
         registry: knows the schemas that bodies name; None if they name none.
-        limit: bytes of a body.
+        limit: bytes of a body; and of JSON, about, that it may stand for beyond these.
 
     Raises:
         InvalidInputError: it is no schema, or one that we refuse; see `checked`.
@@ -41,6 +43,7 @@ class AvroBodies:
         self._registry = registry
         self._limit = limit
         self._writers: dict[str, Any] = {}
+        self._costs: dict[int, dict[tuple[str, str], int]] = {}  # by the id of a writer's schema
         #: Why there is no schema of an id; nobody asks for it again.
         self._refused: dict[str, str] = {}
 
@@ -48,7 +51,8 @@ class AvroBodies:
         """The JSON of a body.
 
         Raises:
-            CorruptDataError: it cannot be read by its schema, or bytes are left.
+            CorruptDataError: it cannot be read by its schema, bytes are left, or it stands for too
+                much.
             UnavailableError, PermissionDeniedError: the registry does not answer.
         """
         if self._registry is None:
@@ -76,14 +80,38 @@ class AvroBodies:
     def _read(self, body: bytes, writer: Any, reader: Any) -> bytes:
         source = BytesIO(body)
         try:
+            counting(Room(self._limit), self._costs.setdefault(id(writer), {}))
             value = fastavro.schemaless_reader(source, writer, reader)
+        except CorruptDataError:
+            raise
         except Exception as exc:  # fastavro raises whatever the bytes lead it to
-            words = f"{type(exc).__name__} {exc}"[:200]
+            words = words_of(exc)[:200]
+            if self._is_cut(body, writer, reader):
+                words = "it ends too early"
             raise CorruptDataError(f"the body is no Avro of its schema: {words}") from exc
         left = len(body) - source.tell()
         if left:
             raise CorruptDataError(f"{left} bytes follow the Avro of the body")
         return json_of(value)
+
+    def _is_cut(self, body: bytes, writer: Any, reader: Any) -> bool:
+        """Whether more bytes are wanted of a body that cannot be read than there are."""
+        source = _Asked(body)
+        with suppress(Exception):
+            counting(Room(self._limit), self._costs.setdefault(id(writer), {}))
+            fastavro.schemaless_reader(source, writer, reader)
+        return source.too_far
+
+
+class _Asked(BytesIO):
+    """Bytes that know whether somebody has asked for more of them."""
+
+    too_far = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        self.too_far |= size is not None and len(found) < size
+        return found
 
 
 def _imported(schema: Schema) -> dict[str, str]:
@@ -96,7 +124,7 @@ def _imported(schema: Schema) -> dict[str, str]:
 
 
 def parsed(text: str, references: Mapping[str, str] | None = None) -> Any:
-    """A schema as fastavro reads by it, without logical types but decimals.
+    """A schema as fastavro reads by it, with the logical types of `avro_values`.
 
     Args:
         text: of the schema.
@@ -108,8 +136,8 @@ def parsed(text: str, references: Mapping[str, str] | None = None) -> Any:
     named: dict[str, Any] = {}
     try:
         for each in (references or {}).values():
-            fastavro.parse_schema(_plain(json.loads(each)), named)
-        made = fastavro.parse_schema(_plain(json.loads(text)), named)
+            fastavro.parse_schema(plain(json.loads(each)), named)
+        made = fastavro.parse_schema(plain(json.loads(text)), named)
     except Exception as exc:  # as above; a schema may come from anywhere, too
         words = f"{type(exc).__name__}: {exc}"[:200]
         raise InvalidInputError(f"this is no Avro schema: {words}") from exc
@@ -121,44 +149,6 @@ def parsed(text: str, references: Mapping[str, str] | None = None) -> Any:
     except ValueError as exc:
         raise InvalidInputError(f"this is no Avro schema: a default has {exc}") from exc
     return made
-
-
-def _plain(schema: Any) -> Any:
-    """A schema whose times and dates stay the numbers that they are."""
-    if isinstance(schema, list):
-        return [_plain(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    found = {key: _plain(each) if key in _INSIDE else each for key, each in schema.items()}
-    if found.pop("logicalType", None) == "decimal" and found.get("type") in ("bytes", "fixed"):
-        digits = (found.get("precision"), found.get("scale", 0))
-        if not all(type(each) is int for each in digits) or not 0 <= digits[1] <= digits[0]:
-            raise ValueError(f"no decimal has a precision and a scale of {digits}"[:200])
-        found["logicalType"] = _DECIMAL
-    return found
-
-
-def _exact(data: bytes, writer: Mapping[str, Any] | None, reader: object = None) -> Decimal:
-    """A decimal with all digits that were sent; fastavro's own rounds to its precision.
-
-    Raises:
-        ValueError: it is longer than any number is: digits cost the square of the bytes.
-    """
-    del reader
-    if len(data) > _MAX_DECIMAL:
-        raise ValueError(f"a decimal of {len(data)} bytes; it may have {_MAX_DECIMAL}")
-    unscaled = int.from_bytes(data, "big", signed=True)
-    _, digits, _ = Decimal(unscaled).as_tuple()
-    scale = 0 if writer is None else writer.get("scale", 0)
-    return Decimal((int(unscaled < 0), digits, -scale))
-
-
-#: Our own name of a logical type, so that nobody else's decimals in this process are read so.
-_DECIMAL = "coldstream-decimal"
-#: Bytes of a decimal; a column has 16 at most.
-_MAX_DECIMAL = 1024
-for _kind in ("bytes", "fixed"):
-    fastavro.read.LOGICAL_READERS[f"{_kind}-{_DECIMAL}"] = _exact
 
 
 #: Values that all defaults of a schema have together. What one leaves out has a default itself, so
@@ -189,7 +179,7 @@ def _default(schema: Any, value: Any, named: Mapping[str, Any], room: Iterator[i
     match schema["type"], value:
         case "bytes" | "fixed", str():
             data = value.encode("latin-1", "replace")
-            return _exact(data, schema) if schema.get("logicalType") == _DECIMAL else data
+            return exact(data, schema) if schema.get("logicalType") == DECIMAL else data
         case "array", list():
             return [_default(schema["items"], each, named, room) for each in value]
         case "map", dict():
@@ -205,9 +195,6 @@ def _default(schema: Any, value: Any, named: Mapping[str, Any], room: Iterator[i
         case ((dict() | list()), _):
             return _default(schema["type"], value, named, room)
     return value
-
-
-_INSIDE = frozenset({"type", "fields", "items", "values"})
 
 
 def _check(

@@ -114,6 +114,36 @@ def test_a_body_that_is_not_of_its_schema_says_so(change: str) -> None:
         AvroBodies(json.dumps(ORDER), None, 2**20)(wrong)
 
 
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("long", b"\xff"),
+        ("long", b""),
+        ("string", b"\x08a"),
+        ("double", b"1234"),
+        (["null", "int"], b"\x02"),
+        ({"type": "array", "items": "int"}, b"\x02\x01"),
+    ],
+)
+def test_a_body_that_is_cut_is_told_so_in_our_words(kind: Any, body: bytes) -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "n", "type": kind}]}
+    with pytest.raises(CorruptDataError, match="no Avro of its schema: it ends too early"):
+        AvroBodies(json.dumps(schema), None, 2**20)(body)
+
+
+def test_a_schema_that_another_one_does_not_resolve_to_is_told_in_its_own_words() -> None:
+    with pytest.raises(CorruptDataError, match="Schema mismatch") as told:
+        resolved(T_MICROS, {"type": "array", "items": T_MILLIS}, 7)
+    assert "coldstream" not in str(told.value)
+    assert "'time-micros'" in str(told.value)
+
+
+def test_a_body_that_is_wrong_and_whole_is_not_told_to_be_cut() -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "n", "type": ["null", "int"]}]}
+    with pytest.raises(CorruptDataError, match="IndexError"):
+        AvroBodies(json.dumps(schema), None, 2**20)(b"\x08")
+
+
 NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
 EMPTY = {"type": "record", "name": "Empty", "fields": []}
 
@@ -220,6 +250,101 @@ def test_a_field_that_a_body_was_written_without_has_the_default_of_the_table_s_
     for _ in range(2):
         found = json.loads(bodies(framed(7, encoded({"n": 5}, written))))
         assert found == {"n": 5, "new": expected}
+
+
+def logical(name: str, kind: str = "long") -> dict[str, Any]:
+    return {"type": kind, "logicalType": name}
+
+
+def in_record(kind: Any) -> Any:
+    return {"type": "record", "name": "r", "fields": [{"name": "v", "type": kind}]}
+
+
+def resolved(written: Any, read: Any, value: Any) -> Any:
+    """What a value written by one schema is when it is read by another."""
+    writer = in_record(written)
+    answers = Answers({"/schemas/ids/7": {"schema": json.dumps(writer)}})
+    bodies = AvroBodies(json.dumps(in_record(read)), HttpRegistry("http://r", answers), 2**20)
+    raw = value if isinstance(value, bytes) else encoded({"v": value}, writer)
+    return json.loads(bodies(framed(7, raw)))["v"]
+
+
+MILLIS, MICROS = logical("timestamp-millis"), logical("timestamp-micros")
+NANOS = logical("timestamp-nanos")
+T_MILLIS, T_MICROS = logical("time-millis", "int"), logical("time-micros")
+L_MILLIS, L_NANOS = logical("local-timestamp-millis"), logical("local-timestamp-nanos")
+DATE = logical("date", "int")
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "value", "expected"),
+    [
+        (MILLIS, MICROS, 1790000000123, 1790000000123000),
+        (MILLIS, MILLIS, 1790000000123, 1790000000123),
+        (MICROS, MILLIS, 1790000000123000, 1790000000123),
+        (MICROS, MILLIS, -1000, -1),
+        (MILLIS, NANOS, 1790000000123, 1790000000123000000),
+        (L_MILLIS, L_NANOS, -5, -5000000),
+        (T_MILLIS, T_MICROS, 5, 5000),
+        (DATE, DATE, 19, 19),
+        # Without a unit on one side a number is what the other side says.
+        (MILLIS, "long", 1790000000123, 1790000000123),
+        ("long", MICROS, 1790000000123, 1790000000123),
+        (MILLIS, "double", 3, 3.0),
+        # Wherever it stands.
+        (["null", MILLIS], ["null", MICROS], 7, 7000),
+        (MILLIS, ["null", MICROS], 7, 7000),
+        (["null", MILLIS], MICROS, 7, 7000),
+        ({"type": "array", "items": MILLIS}, {"type": "array", "items": MICROS}, [7], [7000]),
+        ({"type": "map", "values": MILLIS}, {"type": "map", "values": ["null", MICROS]},
+         {"a": 7}, {"a": 7000}),
+        ({"type": "record", "name": "i", "fields": [{"name": "t", "type": MILLIS}]},
+         {"type": "record", "name": "i", "fields": [{"name": "t", "type": MICROS}]},
+         {"t": 7}, {"t": 7000}),
+        # What does not fit is text, which no column of times or numbers takes; nothing is cut off.
+        (MICROS, MILLIS, 1790000000123456, "1790000000123.456"),
+        (NANOS, MICROS, -1, "-0.001"),
+        (MICROS, L_NANOS, 7, "7 (timestamp-micros)"),
+        (T_MILLIS, MICROS, 7, "7 (time-millis)"),
+        (DATE, MILLIS, 7, "7 (date)"),
+        (DATE, T_MILLIS, 7, "7 (date)"),
+        # A decimal read as plain bytes is these bytes, as every other value of the column is.
+        (MONEY, "bytes", b"\x04\x07\xcf", "B88="),
+        (MONEY, MONEY, b"\x04\x07\xcf", "19.99"),
+    ],
+)  # fmt: skip
+def test_a_time_is_that_of_its_writer_whatever_unit_the_table_s_schema_has(
+    written: Any, read: Any, value: Any, expected: Any
+) -> None:
+    """Milliseconds that the newest schema has as microseconds were times in January 1970."""
+    assert resolved(written, read, value) == expected
+
+
+LINE = {"type": "record", "name": "Line", "fields": [
+    {"name": "a_quite_usual_name", "type": ["null", "long"]}]}  # fmt: skip
+STATE = {"type": "enum", "name": "State", "symbols": ["A_STATE_WITH_A_RATHER_LONG_NAME"]}
+
+
+def test_a_body_of_very_few_bytes_for_each_value_is_told_before_it_takes_all_memory() -> None:
+    """1 MB of nulls in records took 335 MB, and 16 MB a worker."""
+    for item in (LINE, STATE, {"type": "array", "items": "int"}, {"type": "map", "values": "int"}):
+        schema = json.dumps(in_record({"type": "array", "items": item}))
+        many = 2**15
+        body = b"\x80\x80\x04" + bytes(many) + b"\x00"
+
+        with pytest.raises(CorruptDataError, match="more JSON than its limit, 200000 bytes"):
+            AvroBodies(schema, None, 200_000)(body)
+        assert len(json.loads(AvroBodies(schema, None, 2**22)(body))["v"]) == many
+
+
+def test_defaults_within_a_list_count_as_often_as_they_are_filled_in() -> None:
+    more = {"name": "new", "type": "string", "default": "x" * 1000}
+    newer = {**LINE, "fields": [*LINE["fields"], more]}
+    written = {"type": "array", "items": LINE}
+
+    with pytest.raises(CorruptDataError, match="more JSON than its limit"):
+        resolved(written, {"type": "array", "items": newer}, b"\x80\x20" + bytes(2049))
+    assert len(resolved(written, written, b"\x80\x20" + bytes(2049))) == 2048
 
 
 def test_defaults_that_a_few_records_make_very_many_are_refused() -> None:
