@@ -29,6 +29,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from coldstream.bodies.protobuf_size import Sizes
 from coldstream.bodies.registry import Registry, Schema
 from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
 
@@ -50,7 +51,7 @@ class ProtobufBodies:
         message: full name of the message; "" for the first of the last file.
         registry: knows the schemas that bodies name; None if they name none. A body of another
             message than that is none, whatever its schema.
-        limit: bytes of a body.
+        limit: bytes of a body; and of JSON, about, that it may stand for beyond these.
 
     Raises:
         InvalidInputError: it is no such schema, or has no such message.
@@ -61,6 +62,7 @@ class ProtobufBodies:
         self._number = None if self._message is None else number_of(self._message)
         self._registry = registry
         self._limit = limit
+        self._sizes = Sizes(limit)
         self._files: dict[str, Any] = {}
         self._names: dict[tuple[str | int, ...], str] = {}
         #: Why there is no schema of an id; nobody asks for it again.
@@ -70,7 +72,7 @@ class ProtobufBodies:
         """The JSON of a body.
 
         Raises:
-            CorruptDataError: it cannot be read by its schema.
+            CorruptDataError: it cannot be read by its schema, or stands for too much.
             UnavailableError, PermissionDeniedError: the registry does not answer.
         """
         descriptor = self._message
@@ -85,6 +87,7 @@ class ProtobufBodies:
             else:
                 body = self._of_number(body)
         assert descriptor is not None
+        self._sizes.check(body, descriptor)
         made = message_factory.GetMessageClass(descriptor)()
         try:
             made.ParseFromString(body)

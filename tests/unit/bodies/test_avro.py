@@ -329,12 +329,12 @@ def test_a_body_of_very_few_bytes_for_each_value_is_told_before_it_takes_all_mem
     """1 MB of nulls in records took 335 MB, and 16 MB a worker."""
     for item in (LINE, STATE, {"type": "array", "items": "int"}, {"type": "map", "values": "int"}):
         schema = json.dumps(in_record({"type": "array", "items": item}))
-        many = 2**15
-        body = b"\x80\x80\x04" + bytes(many) + b"\x00"
+        many = 2**17
+        body = b"\x80\x80\x10" + bytes(many) + b"\x00"
 
-        with pytest.raises(CorruptDataError, match="more JSON than its limit, 200000 bytes"):
-            AvroBodies(schema, None, 200_000)(body)
-        assert len(json.loads(AvroBodies(schema, None, 2**22)(body))["v"]) == many
+        with pytest.raises(CorruptDataError, match="more JSON than its limit, 1048576 bytes"):
+            AvroBodies(schema, None, 2**20)(body)
+        assert len(json.loads(AvroBodies(schema, None, 2**24)(body))["v"]) == many
 
 
 def test_defaults_within_a_list_count_as_often_as_they_are_filled_in() -> None:

@@ -103,6 +103,103 @@ def test_a_body_is_read_by_a_descriptor_set() -> None:
         bodies(an_order()[:-1])
 
 
+def lines_file(syntax: str = "proto3") -> str:
+    """A message `t.M` of lists, and of what two bytes make much of."""
+    file = descriptor_pb2.FileDescriptorProto(name="m.proto", package="t", syntax=syntax)
+    state = file.enum_type.add(name="State")
+    state.value.add(name="A_STATE_WITH_A_RATHER_LONG_NAME", number=0)
+    line = file.message_type.add(name="Line")
+    add_fields(
+        line,
+        [(f"quantity_{n}", n, TYPE.TYPE_INT64, TYPE.LABEL_OPTIONAL, "") for n in range(1, 101)],
+    )
+    message = file.message_type.add(name="M")
+    group = message.nested_type.add(name="G")
+    add_fields(group, [("n", 1, TYPE.TYPE_INT64, TYPE.LABEL_OPTIONAL, "")])
+    many = TYPE.LABEL_REPEATED
+    fields = [
+        ("lines", 1, TYPE.TYPE_MESSAGE, many, ".t.Line"),
+        ("states", 2, TYPE.TYPE_ENUM, many, ".t.State"),
+        ("named", 3, TYPE.TYPE_MESSAGE, many, ".t.M.NamedEntry"),
+        ("inner", 4, TYPE.TYPE_MESSAGE, TYPE.LABEL_OPTIONAL, ".t.M"),
+        ("flags", 6, TYPE.TYPE_BOOL, many, ""),
+    ]
+    if syntax == "proto2":
+        fields.append(("g", 5, TYPE.TYPE_GROUP, many, ".t.M.G"))
+    add_fields(message, fields)
+    entry = message.nested_type.add(name="NamedEntry")
+    entry.options.map_entry = True
+    add_fields(
+        entry,
+        [
+            ("key", 1, TYPE.TYPE_INT32, TYPE.LABEL_OPTIONAL, ""),
+            ("value", 2, TYPE.TYPE_MESSAGE, TYPE.LABEL_OPTIONAL, ".t.Line"),
+        ],
+    )
+    return serialized_set(file)
+
+
+def serialized_set(file: descriptor_pb2.FileDescriptorProto) -> str:
+    return base64.b64encode(
+        descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    ).decode()
+
+
+def within(number: int, data: bytes) -> bytes:
+    """A field of bytes, packed numbers or a message."""
+    size, length = len(data), bytearray()
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number << 3 | 2]) + bytes(length) + bytes([size]) + data
+
+
+@pytest.mark.parametrize(
+    ("syntax", "body"),
+    [
+        ("proto3", b"\x0a\x00" * 2000),
+        ("proto3", within(4, b"\x0a\x00" * 2000)),
+        ("proto2", b"\x0a\x00" * 2000),
+        ("proto3", b"\x10\x00" * 100_000),
+        ("proto3", within(2, bytes(100_000))),
+        ("proto3", b"\x1a\x02\x08\x01" * 2000),
+        ("proto3", within(6, bytes(200_000))),
+        ("proto3", b"\x78\x01" * 100_000),
+        ("proto2", b"\x2b\x2c" * 100_000),
+        ("proto3", b"\x7b\x7c" * 100_000),
+        ("proto3", b"\x08\x01" * 100_000),
+    ],
+    ids=[
+        "messages", "messages within one", "messages with presence", "enums", "packed enums",
+        "entries", "packed truth values", "unknown fields", "groups", "unknown groups",
+        "another type on the wire",
+    ],
+)  # fmt: skip
+def test_a_body_of_very_few_bytes_for_each_value_is_told_before_it_takes_all_memory(
+    syntax: str, body: bytes
+) -> None:
+    """200 KB of empty messages were 159 MB of JSON and took 1.4 GB; 2 MB killed each worker."""
+    schema = lines_file(syntax)
+    few = ProtobufBodies(schema, "t.M", None, 2**20)
+
+    with pytest.raises(CorruptDataError, match="more JSON than its limit, 1048576 bytes"):
+        few(body)
+    assert json.loads(ProtobufBodies(schema, "t.M", None, 2**26)(body))
+
+
+def test_a_body_that_is_as_large_as_its_json_is_read_whatever_the_limit() -> None:
+    body = within(6, bytes(50)) + within(4, b"") + b"\x0a\x02\x08\x05" * 300
+    found = json.loads(ProtobufBodies(lines_file(), "t.M", None, 1)(body))
+    assert (len(found["lines"]), len(found["flags"])) == (300, 50)
+
+
+@pytest.mark.parametrize("end", [b"\x0a\x05", b"\x0f", b"\x0c", b"\x7b", b"\x08", b"\xff" * 11])
+def test_a_large_body_that_is_no_message_is_told_by_the_library(end: bytes) -> None:
+    body = b"\x0a\x02\x08\x05" * 400 + end
+    with pytest.raises(CorruptDataError, match="no Protobuf of its schema"):
+        ProtobufBodies(lines_file(), "t.M", None, 2**20)(body)
+
+
 @pytest.mark.parametrize("body", [b"\x1a\x02\xff\xfe", b"\x42\x06\x0a\x02\xff\xfe\x10\x01"])
 def test_text_of_proto2_that_is_no_utf8_is_told_and_not_taken_for_other_text(body: bytes) -> None:
     file = descriptor_pb2.FileDescriptorProto()
