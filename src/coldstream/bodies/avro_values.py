@@ -117,8 +117,10 @@ def _time(data: int, writer: Mapping[str, Any], reader: Any) -> int | float | st
     if kind != other:
         return f"{data} ({mine.removeprefix(_OURS)})"
     if others >= digits:
-        return data * 10 ** (others - digits)
-    whole, rest = divmod(data, unit := 10 ** (digits - others))
+        made: int = data * 10 ** (others - digits)
+        return made
+    unit: int = 10 ** (digits - others)
+    whole, rest = divmod(data, unit)
     return f"{Decimal(data) / unit:f}" if rest else whole
 
 
@@ -184,7 +186,7 @@ def _enum(data: str, writer: object, reader: object) -> str:
     return data
 
 
-_READERS = fastavro.read.LOGICAL_READERS
+_READERS: dict[str, Any] = fastavro.read.LOGICAL_READERS
 _READERS |= {f"{kind}-{DECIMAL}": exact for kind in ("bytes", "fixed")}
 _READERS |= {f"{kind}-{_OURS}{logical}": _time for kind, logical in _TIMES}
 _READERS |= {
