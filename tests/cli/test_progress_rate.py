@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import sys
+import termios
+
 import pytest
 
 from coldstream.cli.progress import ProgressLine
@@ -26,3 +31,24 @@ def test_the_last_chunk_may_end_behind_what_was_asked_for(
     with ProgressLine(0, 300, "messages") as line:
         line.tell(323, 323)
     assert "offset 323 of 323 (100%)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("columns", "longest"), [(40, 39), (0, 82)])
+def test_a_line_that_is_drawn_over_itself_never_reaches_into_a_second_row(
+    monkeypatch: pytest.MonkeyPatch, columns: int, longest: int
+) -> None:
+    """The second row stayed, one more with each time that the line was drawn; 0 says nothing."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    now = [0.0]
+    with os.fdopen(theirs, "w") as terminal, os.fdopen(ours, "rb", buffering=0) as screen:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with ProgressLine(0, 9_000_000, "messages", clock=lambda: now[0]) as line:
+            now[0] = 2.0
+            line.tell(4_500_000, 4_500_000)
+        said = screen.read(4096)
+
+    drawn = [each.rstrip(b"\r\n") for each in said.split(b"\r\x1b[K")[1:]]
+    assert drawn
+    assert {each[:20] for each in drawn} == {b"offset 4500000 of 90"}
+    assert max(map(len, drawn)) == longest

@@ -5,6 +5,7 @@ Elsewhere it is a line every ten seconds, so that a log has few of them.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from types import TracebackType
 from coldstream.quantities import duration_text
 
 _DRAWN_SECONDS, _WRITTEN_SECONDS = 0.2, 10.0
+_MANY_COLUMNS = 1000
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -90,7 +92,8 @@ class ProgressLine:
         words.insert(1, f"{self._amount(count)}, {self._amount(int(rate))}/s")
         text = ", ".join(words)
         if sys.stderr.isatty():
-            _put(f"\r\x1b[K{text}")
+            # What reaches into a second row would be left there when the first is drawn over.
+            _put(f"\r\x1b[K{text[: _columns() - 1]}")
             self._drawn = True
         else:
             _put(f"{text}\n")
@@ -104,6 +107,13 @@ class ProgressLine:
                 break
             value /= 1024
         return f"{value:,.1f} {unit}"
+
+
+def _columns() -> int:
+    """Of the terminal; very many where it does not say."""
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _MANY_COLUMNS
+    return _MANY_COLUMNS
 
 
 def _put(text: str) -> None:
