@@ -26,6 +26,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, BinaryIO
 
 from coldstream.crc import crc32
@@ -172,8 +173,13 @@ class DiskCache:
         self._make_room(0)
 
     def _read(self, file_name: str, label: bytes, most: int) -> memoryview:
-        with (self._base / file_name).open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
+        # Whatever lies there: to open a FIFO would wait for its writer, and nobody else knows it.
+        descriptor = os.open(self._base / file_name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            stat = os.fstat(descriptor)
+            if not S_ISREG(stat.st_mode):
+                raise CorruptDataError("no file of bytes")
+            size = stat.st_size
             if not _HEAD.size + len(label) <= size <= _HEAD.size + len(label) + most:
                 raise CorruptDataError(f"a file of {size} bytes")
             data = memoryview(file.read(size))

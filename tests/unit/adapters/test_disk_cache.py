@@ -74,6 +74,22 @@ def test_a_read_that_goes_on_behind_the_end_of_its_cache_changes_nothing_there(
     other.close()
 
 
+def test_a_fifo_under_the_name_of_a_file_is_not_waited_for(
+    tmp_path: Path, cache: DiskCache
+) -> None:
+    """A read hung in `open` for good: a FIFO has no end, and nobody writes into this one."""
+    cache.put("a", b"one")
+    (path,) = files(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+
+    assert cache.get("a", 10) is None
+    cache.put("a", b"one")
+
+    assert cache.damaged == 1
+    assert cache.get("a", 10) == b"one"
+
+
 def test_what_somebody_else_has_put_there_is_never_removed(tmp_path: Path) -> None:
     place = tmp_path / "cache"
     place.mkdir()
