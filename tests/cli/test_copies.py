@@ -16,6 +16,7 @@ from coldstream.cli import replay
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.copies.replay import Replay, Replayed
 from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import LastChunk
 from tests.support.peer import Peer, deliver, logging_in, reply
 from tests.support.tier import DATA, Tier, chunk
@@ -84,6 +85,75 @@ def test_an_export_goes_on_and_says_so(tier: Tier, run: Run, tmp_path: Path) -> 
     assert "went on at offset 500" in second.stderr
     assert "1500 messages up to offset 1999 in 1 file" in second.stderr
     assert run("export", stream, "--to", str(tmp_path)).exit_code == 2
+
+
+@pytest.mark.parametrize("until", ["", "4"])
+def test_what_is_missing_where_an_export_begins_is_told_as_a_hole_is(
+    tier: Tier, run: Run, tmp_path: Path, until: str
+) -> None:
+    """`--from 0` wrote files that began elsewhere, and said nothing."""
+    tier.add("s", [[chunk(n, b"%d" % n)] for n in range(5, 9)])
+    end = 4 if until else 9
+    words = ["export", "s", "--to", str(tmp_path), "--format", "jsonl", "--from", "2"]
+    words += ["--until", until] if until else []
+
+    done, again = run(*words), run(*words)
+
+    last = min(4, end - 1)
+    assert (done.exit_code, again.exit_code) == (0, 0), done.stderr + again.stderr
+    assert f"gap: offsets 2 to {last} were removed by retention, or never uploaded" in done.stderr
+    assert "gap" not in again.stderr
+    (path,) = (tmp_path / "s").glob("*.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert path.name == f"{2:020d}-{end:020d}.jsonl"
+    assert lines[0] == {"gap": {"first": 2, "next": last + 1, "reason": "retention"}}
+    assert [line["offset"] for line in lines[1:]] == list(range(5, end))
+
+
+def retain(tier: Tier, stream: str, first: int) -> None:
+    root = tier.reader(stream).snapshot().root
+    entries = Entries.of(each for each in root.entries if each.next_offset > first)
+    tier.commit(stream, replace(root, first_offset=first, entries=entries))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@pytest.mark.parametrize("start", ["first", "1"])
+def test_an_export_that_has_all_up_to_its_end_misses_nothing_of_what_retention_takes(
+    tier: Tier, run: Run, tmp_path: Path, form: str, start: str
+) -> None:
+    """Its end moved with the stream's first offset, and what lay between was called lost."""
+    tier.add("s", [[chunk(n, b"%d" % n)] for n in range(10)])
+    words = ("export", "s", "--to", str(tmp_path), "--format", form, "--from", start)
+    assert run(*words, "--until", "4").exit_code == 0
+    retain(tier, "s", 7)
+
+    again, more = run(*words, "--until", "4"), run(*words, "--until", "6")
+
+    assert again.exit_code == 0, again.stderr
+    assert "0 messages up to offset 3" in again.stderr
+    assert more.exit_code == 65
+    assert "offsets 4 to 5 are not in the remote tier any more" in more.stderr
+
+
+@pytest.mark.parametrize("start", ["first", "1", "0"])
+def test_an_export_that_was_killed_before_its_first_file_is_what_it_would_be_anew(
+    tier: Tier, run: Run, tmp_path: Path, start: str
+) -> None:
+    """But where it began at the first offset of that day: that is not what is there today."""
+    tier.add("s", [[chunk(n, b"%d" % n)] for n in range(1, 10)])
+    words = ("export", "s", "--to", str(tmp_path), "--format", "jsonl", "--from", start)
+    run(*words, "--until", start if start != "first" else "1")
+    assert not list((tmp_path / "s").glob("*.jsonl"))
+    retain(tier, "s", 7)
+
+    done = run(*words)
+
+    if start == "first":
+        assert done.exit_code == 65
+        assert "offsets 1 to 6 are not" in done.stderr
+    else:
+        assert done.exit_code == 0, done.stderr
+        assert f"gap: offsets {start} to 6 were removed" in done.stderr
 
 
 @pytest.mark.parametrize("start", ["150", "2100-01-01"])
@@ -278,6 +348,38 @@ def test_a_replay_begins_below_what_was_asked_for_only_where_that_moves_by_itsel
 
     assert done.exit_code == 0, done.stderr
     assert seen == [moves]
+
+
+@pytest.mark.parametrize("found", [0, 4, 3, 9])
+def test_a_replay_that_has_all_up_to_its_end_misses_nothing_of_what_retention_takes(
+    tier: Tier, run: Run, found: int
+) -> None:
+    """Run again, it was refused for what lay behind its end; a new one, as for a hole."""
+    tier.add("s", [[chunk(n, b"%d" % n)] for n in range(10)], name=QueueName("c", "/", "orders"))
+    retain(tier, "s", 7)
+
+    def answer(key: int, body: bytes) -> list[bytes]:
+        if key == Key.SUBSCRIBE:
+            return [reply(Key.SUBSCRIBE, body, code=Code.ACCESS_REFUSED)]
+        if key == Key.QUERY_PUBLISHER_SEQUENCE:
+            return [reply(Key.QUERY_PUBLISHER_SEQUENCE, body, rest=found.to_bytes(8, "big"))]
+        return logging_in(key, body)
+
+    with closing(Peer(answer)) as peer:
+        to = f"rabbitmq-stream://127.0.0.1:{peer.port}"
+        done = run("replay", "s", "--to", to, "--until", "4")
+        numbered = run("replay", "s", "--to", to, "--until", "4", "--from", "0")
+
+    assert Key.PUBLISH not in peer.heard
+    if found == 3:
+        assert done.exit_code == 65
+        assert "ends at offset 3 of this publisher, and the replay begins at 4" in done.stderr
+    else:
+        assert done.exit_code == 0, done.stderr
+        assert "the stream begins at offset 7: nothing of it is below 4" in done.stderr
+    assert numbered.exit_code == 65
+    assert ("--from first" in numbered.stderr) is (found == 0)
+    assert ("the target has them" in numbered.stderr) is (found >= 4)
 
 
 def test_a_replay_needs_the_name_of_a_queue(tier: Tier, run: Run) -> None:

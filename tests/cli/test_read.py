@@ -276,6 +276,22 @@ def test_json_lines_of_a_followed_stream_are_whole(
     assert "offset 2, 2 messages" in result.stderr
 
 
+def test_what_is_missing_where_a_read_begins_is_told_as_every_gap(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(n, b"%d" % n)] for n in range(5, 9)])
+
+    whole = run("read", "s", "--from", "0", "-o", "json")
+    nothing = run("read", "s", "--from", "2", "--to", "4", "-o", "json")
+
+    lines = [json.loads(line) for line in whole.stdout.splitlines()]
+    assert lines[0] == {"gap": {"first": 0, "next": 5, "reason": "retention"}}
+    assert [line["offset"] for line in lines[1:]] == [5, 6, 7, 8]
+    assert json.loads(nothing.stdout) == {"gap": {"first": 2, "next": 4, "reason": "retention"}}
+    for each, last in ((whole, 4), (nothing, 3)):
+        assert each.exit_code == 0
+        assert f"to {last} were removed by retention, or never uploaded" in each.stderr
+    assert "gap" not in run("read", "s", "-o", "json").stderr
+
+
 def test_progress_says_where_it_is_and_how_long_it_may_take(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,14 @@ from coldstream.cli.options import (
 )
 from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
-from coldstream.cli.ranges import FromOption, UntilOption, is_ahead, read_of, spec_of
+from coldstream.cli.ranges import (
+    FromOption,
+    UntilOption,
+    is_ahead,
+    read_of,
+    spec_of,
+    tell_nothing_left,
+)
 from coldstream.cli.report import ConfigurationError
 from coldstream.cli.resolve import StreamArgument
 from coldstream.cli.restore import RestoreOptions, restore_to
@@ -96,7 +103,8 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
 
     Files are DIR/<stream directory>/<first offset>-<next offset>.parquet or .jsonl. Given again
     with the same options, it goes on where the files end: with what was interrupted, or with what
-    has come since. A hole is told on stderr and passed over; in JSON it is also a line of its own.
+    has come since. A hole is told on stderr and passed over, as is what is missing between an
+    offset of --from and the stream's first; in JSON it is also a line of its own.
 
     Examples: coldstream export //orders --to /var/tmp/orders
     coldstream export //orders --to /var/tmp/orders --format jsonl --from 2026-03-01
@@ -130,6 +138,7 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
         read = read_of(reader, options.start, options.until)
         spec = spec_of(options.start, reader.glance().extent)
         now_ms = time.time_ns() // 1_000_000
+        tell_nothing_left(reader, read, options.until)
         too_early = read.position >= read.end and is_ahead(spec, read.end, now_ms)
         with (
             ProgressLine(read.position, read.end, "messages", shown=not options.quiet) as line,
@@ -143,7 +152,7 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
                     "body_format": options.body_format,
                     "stream": name,
                 },
-                (None if too_early else read.position, read.end),
+                (None if too_early else read.start, read.end),
                 options.to,
                 made,
                 file_size=options.file_size,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coldstream.cli.output import note
 from coldstream.errors import InvalidInputError
 from coldstream.quantities import parse_duration
 
@@ -79,6 +80,24 @@ def read_of(reader: StreamReader, start: str, until: str) -> RangeRead:
     spec, bound = spec_of(start, stream), bound_of(until, stream)
     check_order(spec, bound, "--until")
     return reader.begin(spec, bound)
+
+
+def tell_nothing_left(reader: StreamReader, read: RangeRead, until: str) -> None:
+    """Say so if nothing is read because the stream begins behind the offset of `--until`.
+
+    Raises:
+        As `StreamReader.glance`.
+    """
+    from coldstream.reader import Offset
+
+    stream = reader.glance().extent
+    bound = bound_of(until, stream)
+    if (
+        isinstance(bound, Offset)
+        and bound.value <= stream.first_offset
+        and read.start >= bound.value
+    ):
+        note(f"the stream begins at offset {stream.first_offset}: nothing of it is below {bound}")
 
 
 def is_ahead(spec: OffsetSpec, end: int, now_ms: int) -> bool:

@@ -195,8 +195,9 @@ def read(stream: StreamArgument, *, options: ReadOptions, where: Where) -> None:
 
     From an offset it begins with exactly that message, from anything else with a whole chunk.
     Offsets without a message belong to the broker's tracking data. It ends where the manifest ends
-    when it begins, or never with --follow. A hole is told on stderr and passed over; with json it
-    is also a line of its own: {"gap": {"first": F, "next": N, "reason": "hole"}}.
+    when it begins, or never with --follow. A hole is told on stderr and passed over, as is what is
+    missing between an offset where it is to begin and the stream's first; with json it is also a
+    line of its own: {"gap": {"first": F, "next": N, "reason": "hole"}}.
 
     Examples: coldstream read //orders --from last --output json
     coldstream read //orders --from 2026-03-01 --to 2026-03-02 --output raw > march-first.bin
@@ -305,7 +306,5 @@ def _tell_gap(gap: Gap, output: Output) -> None:
 
 def _tell_place(offset: int, stream: Root | CatalogItem) -> None:
     """Say so if the manifest does not reach to where the read is to begin."""
-    if offset < stream.first_offset:
-        note(f"the stream begins at offset {stream.first_offset}; {offset} is not in it")
-    elif offset > stream.next_offset:
+    if offset > stream.next_offset:
         note(f"the stream ends before offset {stream.next_offset}; {offset} is not in it yet")

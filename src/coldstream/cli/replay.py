@@ -14,7 +14,7 @@ from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.options import JsonOption, QuietOption, Where, with_options
 from coldstream.cli.output import many, note, print_json, size
 from coldstream.cli.progress import ProgressLine
-from coldstream.cli.ranges import FromOption, UntilOption, is_relative, read_of
+from coldstream.cli.ranges import FromOption, UntilOption, is_relative, read_of, tell_nothing_left
 from coldstream.cli.resolve import StreamArgument
 from coldstream.deployment import ENV_REPLAY_TO
 from coldstream.errors import (
@@ -152,7 +152,8 @@ def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> N
 
     with telling_deletion(remote.catalog, name):
         read = read_of(reader, options.start, options.until)
-        first, end = read.position, read.end
+        tell_nothing_left(reader, read, options.until)
+        first, end = min(read.start, read.end), read.end
         with ProgressLine(first, end, "messages", shown=not options.quiet) as line:
             done = Replay(
                 reader,

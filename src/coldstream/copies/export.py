@@ -133,6 +133,10 @@ def export(
         read = reader.begin(Offset(done.next_offset), Offset(max(done.next_offset, end)))
         _check_uncut(reader.stream, read, done, state)
         if done.next_offset < end:
+            # What was not there when its first run began is a gap; what has gone since, is lost.
+            if not (there is None and first == state.first) and read.position > done.next_offset:
+                lost_to = min(read.position, read.end)
+                refuse_lost(done.next_offset, lost_to, reader.stream, read.root)
             _write(reader.stream, read, done, made, state, file_size, on_gap, tell)
         return done
 
@@ -147,8 +151,6 @@ def _write(
     on_gap: Callable[[Gap], None],
     tell: Callable[[Exported], None],
 ) -> None:
-    if read.position != done.next_offset:
-        refuse_lost(done.next_offset, read.position, stream, read.root)
     end = read.end
     file = _File(state.place, made, done)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from coldstream.copies.runs import HistoryChangedError, fetched
@@ -55,6 +55,8 @@ class Publishing(Protocol):
 
 
 _SKIP = "look at what is missing; --skip-gaps goes on behind it"
+_THERE = "the target has them, but says not whether they are committed; --skip-gaps relies on it"
+_BEGIN = "begin with what there is, --from first, or go on behind what is missing, --skip-gaps"
 
 
 class OtherHistoryError(ConflictError):
@@ -216,10 +218,17 @@ class Replay:
         self._check_uncut(read, sent)
         # What the target has is not missed, if something follows whose confirmation stands for it.
         due = max(start, sequence) if sequence < self.end else start
-        if read.position > due:  # retention has taken it since
-            self._gap(Gap(due, min(read.position, self.end), GapReason.RETENTION))
+
+        def gap(found: Gap) -> None:
+            if found.next_offset > due:
+                missed = replace(found, first_offset=max(found.first_offset, due))
+                # What a target has already, it has from before: only a new one may begin elsewhere.
+                begins = missed.reason is GapReason.RETENTION and missed.first_offset == start
+                there = _THERE if sequence >= self.end else _SKIP
+                self._gap(missed, _BEGIN if begins and not sequence else there)
+
         end = read.end
-        with closing(fetched(read, self._gap)) as pieces:
+        with closing(fetched(read, gap)) as pieces:
             for piece in pieces:
                 # The read tells what was cut off of it, and nothing below its own beginning.
                 self._check_uncut(read, sent)
@@ -245,10 +254,10 @@ class Replay:
                 offset=cut,
             )
 
-    def _gap(self, gap: Gap) -> None:
+    def _gap(self, gap: Gap, remedy: str) -> None:
         if not self.skip_gaps:
             raise LostRangeError(
-                str(gap), stream=self.reader.stream, offset=gap.first_offset, remedy=_SKIP
+                str(gap), stream=self.reader.stream, offset=gap.first_offset, remedy=remedy
             )
         self.on_gap(gap)
 

@@ -221,7 +221,7 @@ def _write(
 ) -> None:
     """Write what is missing."""
     if read.position != start:
-        refuse_lost(start, read.position, stream, read.root)
+        refuse_lost(start, min(read.position, end), stream, read.root)
     position, writer = start, SegmentWriter(files)
     with closing(writer), closing(fetched(read, refuse_gap)) as pieces:
         for piece in pieces:

@@ -136,8 +136,6 @@ def _batches(
     if given is not None:
         _check_given(reader, given, read.ledger)
     committed = max(read.end - 1, 0)
-    if position < read.position:
-        yield Batch([], read.position, Gap(position, read.position, GapReason.RETENTION))
     with closing(read.found()) as found:
         for each in found:
             if isinstance(each, Gap) and each.reason is GapReason.TRUNCATION:

@@ -177,8 +177,11 @@ class RangeRead:
         end: where to end.
         asked: the lowest offset that a live read is about: nobody is told of what was cut off
             below.
+        start: where it was to begin, if that lies below `position`: what lies between is not there,
+            and is told first.
 
     Attributes:
+        start: where it was to begin.
         position: of what was given last, the first offset that counts; the chunk that contains it
             may begin below it.
         end: where the read ends by now; it falls where the stream was cut off.
@@ -192,13 +195,16 @@ class RangeRead:
         end: int,
         *,
         asked: int = 0,
+        start: int | None = None,
     ) -> None:
+        self.start = position if start is None else start
         self.position = position
         self.end = end
         self._objects = objects
         self._manifest = manifest
         self._asked = asked
         self._place = objects.place()
+        self._missing_to = min(position, end)  # what lies between `start` and here is told once
         self._lost_to = 0  # what lies between `end` and here was cut off, and is told in its turn
 
     @property
@@ -236,6 +242,9 @@ class RangeRead:
 
     def _found(self) -> Generator[FetchedChunks | Gap | CorruptRange, None, None]:
         manifest = self._manifest
+        if self.start < (missing_to := self._missing_to):
+            self._missing_to = self.start
+            yield Gap(self.start, missing_to, GapReason.RETENTION)
         while self.position < self.end:
             self._place.join(self.position)
             try:

@@ -23,7 +23,10 @@ class GapReason(StrEnum):
 
 _MEANINGS = {
     GapReason.HOLE: "were lost before they could be uploaded",
-    GapReason.RETENTION: "were removed by retention during the read",
+    # Also of a read that begins there: of those nobody knows which of the two it was.
+    GapReason.RETENTION: (
+        "were removed by retention, or never uploaded: the stream begins behind them"
+    ),
     GapReason.TRUNCATION: "were cut off under a higher epoch during the read",
 }
 

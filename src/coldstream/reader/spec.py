@@ -49,7 +49,10 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The chunk that contains offset `value`; the first retained chunk if that is gone."""
+    """The chunk that contains offset `value`.
+
+    Below the first offset it is the first retained chunk, and the read tells what lies between.
+    """
 
     value: int
 

@@ -134,9 +134,10 @@ class StreamReader:
             spec: where to begin.
             to: where to end: chunks that begin at or after this offset, or at or after the first
                 chunk of this time, are not read. The manifest's end if None.
-            on_gap: told of offsets that exist nowhere, in their turn, and of those that were cut
-                off after they had been read; raises LostRangeError unless given. Behind the latter
-                the chunk that contains the next offset comes first; it may begin below it.
+            on_gap: told of offsets that exist nowhere, in their turn, also of those between an
+                offset where it is to begin and the stream's first, and of those that were cut off
+                after they had been read; raises LostRangeError unless given. Behind the latter the
+                chunk that contains the next offset comes first; it may begin below it.
 
         Raises:
             NotFoundError: no such stream, or an object that the current manifest refers to is gone.
@@ -272,9 +273,15 @@ class StreamReader:
             except NotFoundError as error:
                 manifest.after_missing(error)
                 continue
+            if isinstance(to, Offset):
+                end = min(end, to.value)  # where retention has passed it, nothing is left
+            if not isinstance(spec, Offset):
+                return RangeRead(self._objects, manifest, start, end)
             # The lowest offset that this read may be about, whatever history the stream has.
-            asked = spec.value if isinstance(spec, Offset) else 0
-            return RangeRead(self._objects, manifest, start, end, asked=asked)
+            asked = spec.value
+            return RangeRead(
+                self._objects, manifest, start, end, asked=asked, start=min(asked, start)
+            )
 
 
 def _is_wanted(chunk: Chunk, matcher: FilterMatcher | None) -> bool:

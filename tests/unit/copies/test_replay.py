@@ -18,7 +18,7 @@ from coldstream.manifest.entries import Entries
 from coldstream.osiris.chunk import Buffer, ChunkType, iter_chunks
 from coldstream.osiris.entry import Codec, encode_simple, encode_sub_batch, iter_messages
 from coldstream.plans.replay import rows
-from coldstream.reader import Gap, Offset, StreamReader
+from coldstream.reader import Gap, GapReason, Offset, StreamReader
 from coldstream.reader.follow import RangeRead
 from coldstream_devkit.generator import join_chunk
 from tests.support.tier import FIXTURES, Tier, chunk
@@ -218,6 +218,25 @@ def test_what_retention_has_taken_between_two_runs_stops_it_unless_it_may_be_pas
 
     assert [(gap.first_offset, gap.next_offset) for gap in gaps] == [(5, 12)]
     assert messages(broker) == [b"%d" % n for n in (*range(5), *range(12, 20))]
+
+
+@pytest.mark.parametrize(("start", "until", "missed"), [(0, 9, (0, 5)), (2, 4, (2, 4))])
+def test_what_is_missing_where_a_replay_begins_stops_it_unless_it_may_be_passed_over(
+    start: int, until: int, missed: tuple[int, int]
+) -> None:
+    """`--from 0` said of the target that it had all messages."""
+    tier, broker, gaps = Tier(), Broker(), list[Gap]()
+    tier.add("s", [[chunk(n, b"%d" % n)] for n in range(5, 9)])
+    words = tier.reader("s"), broker.connect, start, until, MAX_ENTRY
+
+    with pytest.raises(LostRangeError, match=f"offsets {missed[0]} to {missed[1] - 1} were") as no:
+        Replay(*words).run()
+    Replay(*words, skip_gaps=True, on_gap=gaps.append).run()
+
+    assert "--from first" in no.value.remedy
+    assert "--skip-gaps" in no.value.remedy
+    assert gaps == [Gap(*missed, GapReason.RETENTION)]
+    assert messages(broker) == [b"%d" % n for n in range(5, until)]
 
 
 @pytest.mark.parametrize("first", [0, 4, 5, 6])

@@ -243,6 +243,69 @@ def test_a_gap_that_nobody_asked_to_be_told_of_stops_the_read(tier: Tier) -> Non
     assert error.value.offset == 20
 
 
+@pytest.fixture
+def cut(tier: Tier) -> Tier:
+    """The same, and retention has taken all of `whole` below 25."""
+    root = tier.reader("__whole_1").snapshot().root
+    entries = Entries.of(list(root.entries)[1:])
+    tier.commit("__whole_1", replace(root, first_offset=25, entries=entries))
+    return tier
+
+
+WAYS: list[Callable[..., Any]] = [
+    lambda stream, *bounds, **more: list(stream.messages(*bounds, **more)),
+    lambda stream, *bounds, **more: list(stream.chunks(*bounds, **more)),
+    lambda stream, *bounds, **more: list(stream.entries(*bounds, **more)),
+    lambda stream, *bounds, **more: stream.to_arrow(*bounds, columns=["offset"], **more),
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=["messages", "chunks", "entries", "arrow"])
+@pytest.mark.parametrize(
+    ("bounds", "missed"),
+    [
+        ((0,), (0, 25)),
+        ((10, 30), (10, 25)),
+        ((10, 20), (10, 20)),
+        ((24, "2100-01-01"), (24, 25)),
+        ((25,), None),
+        ((10, 10), None),
+        (("first",), None),
+        (("first", 20), None),
+        (("timestamp:1",), None),
+    ],
+)
+def test_what_is_missing_between_an_offset_and_the_first_one_is_a_gap_in_every_way_to_read(
+    cut: Tier, way: Callable[..., Any], bounds: tuple[Any, ...], missed: tuple[int, int] | None
+) -> None:
+    """Who goes on behind his last message was given a later one, and no word of those between."""
+    pytest.importorskip("pyarrow")
+    stream, gaps = remote(cut).stream("whole"), list[Gap]()
+
+    found = way(stream, *bounds, on_gap=gaps.append)
+
+    assert gaps == ([Gap(*missed, GapReason.RETENTION)] if missed else [])
+    assert bool(len(found)) is (bounds not in {(10, 20), (10, 10), ("first", 20)})
+    if missed:
+        with pytest.raises(LostRangeError, match=f"offsets {missed[0]} to {missed[1] - 1}"):
+            way(stream, *bounds)
+
+
+def test_who_follows_is_told_once_of_what_is_missing_where_he_begins(cut: Tier) -> None:
+    found = remote(cut).stream("whole").events(20, follow=True, poll_seconds=0)
+
+    first = [next(found) for _ in range(COUNT - 25 + 1)]
+    root = cut.reader("__whole_1").snapshot().root
+    new = cut.upload("__whole_1", [chunk(COUNT, body(COUNT))], epoch=1, floor=0)
+    entries = Entries.of([*root.entries, new])
+    cut.commit("__whole_1", replace(root, entries=entries, next_offset=COUNT + 1))
+    first.append(next(found))
+    found.close()
+
+    offsets = [each if isinstance(each, Gap) else each.offset for each in first]
+    assert offsets == [Gap(20, 25, GapReason.RETENTION), *range(25, COUNT + 1)]
+
+
 def test_what_comes_while_a_read_follows_is_given_once(tier: Tier) -> None:
     root = tier.catalog.get("__whole_1")
     assert root is not None
@@ -450,6 +513,22 @@ def test_asyncio_reads_the_same(tier: Tier) -> None:
             await collect(stream.messages())
 
     run(tier, use)
+
+
+def test_asyncio_tells_of_what_is_missing_where_a_read_begins(cut: Tier) -> None:
+    missed = Gap(10, 25, GapReason.RETENTION)
+
+    async def use(stream: AsyncStream) -> None:
+        gaps: list[Gap] = []
+        for each in (stream.messages, stream.chunks, stream.entries):
+            assert len(await collect(each(10, on_gap=gaps.append))) == COUNT - 25
+            with pytest.raises(LostRangeError):
+                await collect(each(10))
+        assert (await stream.to_arrow(10, on_gap=gaps.append)).num_rows == COUNT - 25
+        assert gaps == [missed] * 4
+        assert (await collect(stream.events(10)))[0] == missed
+
+    run(cut, use, "whole")
 
 
 def test_what_is_sound_comes_before_the_error_behind_it(tier: Tier) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import pytest
 
@@ -61,8 +62,13 @@ def tier() -> Tier:
     return tier
 
 
-def offsets(tier: Tier, spec: OffsetSpec, to: Offset | Timestamp | None = None) -> list[int]:
-    return [int(bytes(each.body)) for each in tier.reader("s").messages(spec, to)]
+def offsets(
+    tier: Tier,
+    spec: OffsetSpec,
+    to: Offset | Timestamp | None = None,
+    on_gap: Callable[[Gap], None] = lambda _: None,
+) -> list[int]:
+    return [int(bytes(each.body)) for each in tier.reader("s").messages(spec, to, on_gap=on_gap)]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +120,11 @@ def test_every_pair_of_offsets_gives_exactly_the_messages_between(tier: Tier) ->
     for start in range(8, 75, 3):
         for end in range(8, 75, 3):
             expected = [n for n in range(10, 70) if start <= n < end]
-            assert offsets(tier, Offset(start), Offset(end)) == expected
+            gaps: list[Gap] = []
+            assert offsets(tier, Offset(start), Offset(end), gaps.append) == expected
+            missed = (start, min(10, end))
+            expected_gaps = [Gap(*missed, GapReason.RETENTION)] if missed[0] < missed[1] else []
+            assert gaps == expected_gaps
 
 
 def test_last_goes_back_over_whole_fragments_of_tracking_data() -> None:
