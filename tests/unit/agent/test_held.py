@@ -368,6 +368,22 @@ def test_a_tail_that_was_cut_off_while_nobody_looked_is_gone_once_the_stream_is_
     assert {each.epoch for each in log.chunks_between(first, _END, committed=_END)} == {2}
 
 
+def test_a_tail_that_was_cut_off_before_a_look_takes_no_disk_and_does_not_count_after_a_deletion(
+    log: StreamLog,
+) -> None:
+    """Once nothing is there any more, what was committed below it would speak for it."""
+    last = log.segments()[-1]
+    held = keep(log, proved=last)
+    remove(log, last)
+
+    keep(log, proved=last)
+
+    assert held.unlinked_bytes == 0
+    shutil.rmtree(log.directory)
+    assert log.segments()
+    assert last not in log.segments()
+
+
 @dataclass
 class Flaky:
     """Files of which one cannot be opened."""
