@@ -449,6 +449,23 @@ def test_the_item_of_a_restored_table_counts_where_no_later_root_can_be_read(
     assert remote.root().first_offset == first
 
 
+def test_the_root_that_a_restored_table_names_does_not_count_before_a_later_one(
+    remote: Remote,
+) -> None:
+    """What has landed since the table was saved has landed, although the item does not know it."""
+    old = remote.items.items[STREAM]
+    half = PolicySet((Rule("half", max_bytes=remote.root().total_size // 2),))
+    retain(remote.new_context(), STREAM, half, now_ms=0, pause=no_pause)
+    first = remote.root().first_offset
+    assert first > old.first_offset
+    lose_item(remote)
+    remote.items.items[STREAM] = old
+
+    assert made(remote).landed
+
+    assert remote.root().first_offset == first
+
+
 # Without any tree.
 
 
