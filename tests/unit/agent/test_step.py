@@ -40,6 +40,7 @@ from coldstream.agent.effects import (
     Watch,
     Watching,
 )
+from coldstream.agent.faults import LostLocallyError
 from coldstream.agent.gaps import Bridged
 from coldstream.agent.opening import Opened
 from coldstream.agent.settings import AgentSettings
@@ -49,6 +50,7 @@ from coldstream.agent.state import (
     Course,
     Cutting,
     Draining,
+    Missed,
     Opening,
     Suspect,
     Waiting,
@@ -322,6 +324,22 @@ def test_a_gap_below_the_log_is_looked_into_once_nothing_is_under_way() -> None:
     assert effects == (Restart(90),)
     assert step(course, seen(), Begun())[1][0] == Cut(CLAIM, 1000, 3, hurry=False, hole_end=90)
     assert step(idle, seen(), Bridged(80, 3, 90))[0].state == Draining(CLAIM)
+
+
+def test_below_a_gap_that_others_had_their_time_for_nothing_is_cut_as_if_a_hole_waited_for_it() -> (
+    None
+):
+    """The log may have got older data meanwhile: then no hole ends where the gap did."""
+    idle = replace(UNDER_WAY, flying=())
+    missed = Missed(160.0, LostLocallyError("they are waited for"))
+    waiting = Bridged(80, 2, 90, waiting=True, missed=missed)
+    course, _ = step(idle, seen(), waiting)
+    assert step(course, seen(159.0), Begun())[1][0] == Cut(CLAIM, 1000, 3, hurry=False, hole_end=90)
+
+    course, effects = step(course, seen(160.0), Begun())
+
+    assert effects[:2] == (Restart(80), Cut(CLAIM, 1000, 3, hurry=False))
+    assert (course.position, course.hole_end, course.missed) == (80, None, None)
 
 
 # --- whose work it is ---
