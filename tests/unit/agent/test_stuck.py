@@ -283,6 +283,20 @@ def test_a_stream_that_is_deleted_while_its_manifest_is_behind_says_so(site: Sit
     assert "coldstream undelete" in str(agent.follower.progress.error)
 
 
+def test_for_a_stream_that_is_deleted_while_its_manifest_is_behind_no_commit_is_asked(
+    site: Site,
+) -> None:
+    write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
+    agent = Slow(site)
+    agent.go(3)
+    assert agent.asked == []
+    site.catalog.items[STREAM] = replace(site.catalog.items[STREAM], state=StreamState.DELETING)
+
+    agent.go(60)
+
+    assert agent.asked == []
+
+
 def test_a_new_stream_whose_claim_is_in_another_bucket_goes_on_and_says_so(site: Site) -> None:
     write_stream(site.data_dir / STREAM, messages=100, chunk_messages=10)
     wrong = site.agent(nudge_seconds=0.02)
