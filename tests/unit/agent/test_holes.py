@@ -6,22 +6,29 @@ import contextlib
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coldstream.agent.between import landed
+from coldstream.agent.commits import Commits
 from coldstream.agent.committed import AllCommitted, CommittedFile, Known
 from coldstream.agent.files import DISK
 from coldstream.agent.follower import Job, StreamFollower
+from coldstream.agent.gaps import Gaps
 from coldstream.agent.held import Held
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.state import Course
 from coldstream.agent.upload import fragment_size, upload
-from coldstream.errors import FencedError, LostRangeError, UnavailableError
+from coldstream.errors import (
+    FencedError,
+    LostRangeError,
+    RefusedFragmentError,
+    UnavailableError,
+)
 from coldstream.manifest.entries import EntryKind
 from coldstream.plans.claim import claim as plan_claim
 from coldstream.reader.verify import verify_stream
@@ -279,6 +286,21 @@ def test_a_fragment_behind_the_gap_that_does_not_hold_ends_no_hole_for_ever(site
 
     assert progress.error is None
     assert tree(site)[1:] == [(100, 180, "HOLE"), (180, 230, "FRAGMENT")]
+
+
+def test_a_fragment_that_a_commit_has_refused_is_not_waited_for_behind_what_is_missing(
+    site: Site,
+) -> None:
+    claimed(site, 100)
+    bad, _ = put(site, 120, 150), put(site, 160, 170)
+    context = site.context()
+    commits = Commits(context, OwnRights(context, no_pause, lambda: 0), STREAM, no_pause)
+    gaps = Gaps(context, commits, StreamLog(site.data_dir / STREAM), None, no_pause)
+    report = commits.commit()
+    assert gaps.pending(report) == 120
+
+    refused = RefusedFragmentError("its trailer does not hold", key=bad)
+    assert gaps.pending(replace(report, refused=(refused,))) == 160
 
 
 def test_nothing_is_declared_before_something_committed_can_follow(
