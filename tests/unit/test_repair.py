@@ -478,3 +478,19 @@ def test_without_index_and_trailer_a_chunk_counts_where_it_joins_its_neighbours(
     assert ids(whole) == [0, 10, 20, 30, 40]
     assert ids(ends + far) == [0], "nothing shows where chunk 10 ends"
     assert ids(HEADER + far) == [], "nothing shows where chunk 30 begins"
+
+
+def test_at_the_end_no_chunk_of_a_newer_epoch_than_the_manifests_last_takes_the_place_of_one() -> (
+    None
+):
+    """Without its trailer nothing else tells that the other upload is of another history."""
+    remote = Remote().claimed(epoch=3)
+    (path,) = remote.upload(piece(0, 20, epoch=3, chunk_epochs=[1]))
+    commit_runs(remote.context, CHAIN, pause=no_pause)
+    del remote.memory.objects[path]
+    remote.upload(piece(0, 20, epoch=3, uid=9, chunk_epochs=[1, 2]))
+
+    report = repair(remote.new_context(), CHAIN, ranges=None, branching=4, pause=no_pause)
+
+    assert [str(each.action) for each in report.repairs] == ["leave"]
+    assert remote.root().entries[0].data_key(CHAIN).path(PREFIX) == path
