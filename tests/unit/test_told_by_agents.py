@@ -108,3 +108,17 @@ def test_lag_grows_while_the_manifest_stands_and_ends_when_it_has_followed(scene
     assert said.lag_ms(100, NOW) == 0
     assert said.stuck_since_ms(70) == NOW - 10**6
     assert said.stuck_since_ms(75) is None
+
+
+def test_what_is_not_proved_waits_ever_longer_until_another_node_has_published_it(
+    scene: Scene,
+) -> None:
+    waits = replace(WORD, local_end=120, unproved_ms=5_000)
+    scene.says("a", waits, replace(waits, stream=BILLS, unproved_ms=0), age_ms=20_000)
+    said, all_proved = scene.told().of(ORDERS), scene.told().of(BILLS)
+    assert said is not None
+    assert all_proved is not None
+
+    assert said.unproved_ms(119, NOW) == 25_000
+    assert said.unproved_ms(120, NOW) == 0, "another node has published all of it"
+    assert all_proved.unproved_ms(100, NOW) == 0
