@@ -266,6 +266,58 @@ def test_another_writer_who_replaces_a_fragment_meanwhile_is_followed() -> None:
     assert [is_blank(each) for each in site.messages()[4:8]] == [False, True, True, False]
 
 
+def flip(site: ErasingSite, path: str) -> None:
+    data = bytearray(site.memory.objects[path])
+    data[80] ^= 1
+    site.memory.objects[path] = bytes(data)
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_where_another_look_is_needed_only_what_is_damaged_then_is_told_and_once(
+    repaired: bool,
+) -> None:
+    site, path = ErasingSite(), piece(0, 10).path(PREFIX)
+    flip(site, path)
+
+    def other(_: object) -> None:
+        site.erase((16, 17))
+        if repaired:
+            flip(site, path)
+
+    site.catalog.before["commit"] = other
+
+    report = site.erase((5, 6), (15, 16))
+
+    assert [error.offset for error in report.damaged] == ([] if repaired else [0])
+    assert {each.first_offset for each in report.fragments} == ({0, 10} if repaired else {10})
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_an_object_that_is_gone_is_an_error_unless_another_writer_has_replaced_it(
+    monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    site = ErasingSite()
+    path, put = piece(10, 20).path(PREFIX), site.memory.put
+
+    def goes_meanwhile(key: str, data: bytes, **named: Any) -> None:
+        put(key, data, **named)
+        if key.endswith(".fragment"):
+            monkeypatch.setattr(site.memory, "put", put)
+            if replaced:
+                site.erase((11, 12))
+            del site.memory.objects[path]
+
+    monkeypatch.setattr(site.memory, "put", goes_meanwhile)
+
+    if not replaced:
+        with pytest.raises(NotFoundError):
+            site.erase((5, 6), (15, 16))
+        return
+    site.erase((5, 6), (15, 16))
+    blank = [offset for offset, each in enumerate(site.messages()) if is_blank(each)]
+    assert blank == [5, 11, 15]
+
+
 def test_after_the_purge_no_object_and_no_version_holds_what_was_erased() -> None:
     site = ErasingSite()
     erased = [(each, each + 1) for each in range(0, 40, 5)]
