@@ -33,6 +33,7 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.manifest.catalog import CatalogItem, StreamState
+from coldstream.osiris.segment import parse_segment_name
 
 
 class DamagedFileError(CorruptDataError):
@@ -62,6 +63,12 @@ class ClosedDirectoryError(PermissionDeniedError):
         " packages; `coldstream doctor` says which directory denies"
     )
 
+
+_LET_GO = (
+    "run the agent of another member that has the range; if none has it, restart this agent: it"
+    " lets go of what the broker has removed, what nobody has becomes a hole, and the stream goes"
+    " on"
+)
 
 #: A deletion goes on for seconds, and takes files in any order; what is left behind is damage.
 _REMOVAL_SECONDS = 10.0
@@ -165,6 +172,15 @@ def explained(error: ColdstreamError, log: StreamLog, where: str) -> ColdstreamE
     if isinstance(error, CorruptDataError) and error.key:
         if Path(error.key).parent != log.directory:
             return error
+        if _is_removed(log, error.key):
+            return DamagedFileError(
+                f"{error.reason}; the local log is damaged there, and the broker has removed the"
+                " file since: this agent holds it open, and may be all that has it",
+                stream=error.stream,
+                offset=error.offset,
+                key=error.key,
+                remedy=_LET_GO,
+            )
         return DamagedFileError(
             f"{error.reason}; the local log is damaged there, and what is before it is uploaded:"
             " let another member's agent upload the rest, or restore this replica",
@@ -173,6 +189,14 @@ def explained(error: ColdstreamError, log: StreamLog, where: str) -> ColdstreamE
             key=error.key,
         )
     return error
+
+
+def _is_removed(log: StreamLog, key: str) -> bool:
+    """Whether a segment's file is only held any more."""
+    try:
+        return not log.is_there(parse_segment_name(Path(key).name))
+    except (InvalidInputError, OSError):
+        return False
 
 
 def check_not_deleted(item: CatalogItem) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from coldstream.agent.files import DISK
+from coldstream.agent.held import Held
 from coldstream.errors import CorruptDataError
 from coldstream_devkit.generator import write_stream
 from tests.unit.agent.conftest import Site
+
+from .test_holes import Others, Steps, retire, tree, write
 
 STREAM = "__orders_1745252105682952932"
 
@@ -109,3 +113,33 @@ def test_what_lies_behind_a_damaged_chunk_is_not_uploaded_again_at_every_try(sit
     assert len(before) > 3
     assert after == before
     assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
+
+
+def test_damage_that_only_the_agent_holds_is_told_with_how_the_stream_goes_on(site: Site) -> None:
+    """Its file is gone: neither a person nor the broker can mend it, and no replica has it."""
+    held = Held(DISK, budget=2**30, most=100)
+    write(site, 100)
+    steps = Steps(site, members=Others(50), held=held, flush_ms=0, takeover_seconds=1)
+    flip(site.data_dir / STREAM / "00000000000000000030.segment", 100)
+    for _ in range(3):  # it is held, and what is cut waits
+        jobs = steps.step(most=0)
+    retire(site, 50)
+
+    for _ in range(6):
+        jobs = steps.step()
+        for job in jobs:
+            try:
+                steps.upload(job)
+            except CorruptDataError as error:
+                steps.follower.failed(job.piece, error, steps.now)
+    error = steps.follower.progress.error
+
+    assert isinstance(error, CorruptDataError)
+    assert error.offset == 30
+    assert "removed the file since" in str(error)
+    assert "restart this agent" in error.remedy
+    again = Steps(site, members=Others(50), flush_ms=0, takeover_seconds=1)
+    again.go_on(6)
+    assert again.follower.progress.error is None
+    assert again.follower.progress.holes == [(30, 40)]
+    assert tree(site)[-1][1] == 100

@@ -17,6 +17,7 @@ from coldstream_devkit.simulation.brokers import loses_a_tail_of
 from coldstream_devkit.simulation.erasing import erased_for_good
 from coldstream_devkit.simulation.last_checks import arrived, nothing_leaks, reads_back, rebuilds
 from coldstream_devkit.simulation.machines import Node
+from coldstream_devkit.simulation.nodes import SimAgent
 from coldstream_devkit.simulation.operators import SWEEP_MS, repair
 from coldstream_devkit.simulation.oracle import BrokenError
 from coldstream_devkit.simulation.scene import (
@@ -200,6 +201,7 @@ def _agents_finish(scene: Scene) -> None:
                 if not _lives(scene, node):
                     scene.start_agent(node)
         if second == _REPAIR_AT:
+            _restart_those_that_say_so(scene)
             for stream in scene.streams.values():
                 if stream.oracle.contents.rotten:  # as an agent's error says
                     scene.attempt(partial(repair, scene, stream, lost=True, members=9))
@@ -207,6 +209,18 @@ def _agents_finish(scene: Scene) -> None:
             scene.drain()
             if _all_arrived(scene):  # what was on its way may have cut off what had arrived
                 return
+
+
+def _restart_those_that_say_so(scene: Scene) -> None:
+    """What an agent holds, and nobody else has, may be damaged: it lets go of it by a restart."""
+
+    def says_so(agent: SimAgent) -> bool:
+        return any("this agent holds it open" in str(row.error) for row in agent.progress())
+
+    for agent in [each for each in scene.agents if says_so(each)]:
+        scene.scheduler.kill(agent.owner)
+        scene.agents.remove(agent)
+        scene.start_agent(agent.node)
 
 
 def _lives(scene: Scene, node: Node) -> bool:
