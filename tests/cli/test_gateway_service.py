@@ -21,7 +21,7 @@ from tests.support.raw_client import RawClient
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
-import sys
+import os, signal, sys
 sys.argv = ["coldstream", *sys.argv[1:]]
 from tests.support.tier import Tier, PREFIX
 from coldstream.adapters.memory import MemoryPolicies
@@ -30,7 +30,13 @@ from coldstream.adapters.place import Place, Remote
 from coldstream.cli.main import main
 tier = Tier()
 remote = Remote(tier.store, tier.catalog, MemoryPolicies(), Place("b", "t", PREFIX))
-options.connect = lambda **_: remote
+
+def connect(**_):
+    if "HANGS_UP" in os.environ:
+        os.kill(os.getpid(), signal.SIGHUP)
+    return remote
+
+options.connect = connect
 main()
 """
 
@@ -57,12 +63,13 @@ class Running:
 
 
 @contextmanager
-def running(*options: str | Path) -> Iterator[Running]:
+def running(*options: str | Path, **variables: str) -> Iterator[Running]:
     """`coldstream gateway run` with these options, once it listens; killed at the end."""
+    path = f"{ROOT}:{ROOT / 'src'}:{ROOT / 'devkit/src'}"
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "gateway", "run", "--port", "0", *map(str, options)],
         stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}:{ROOT / 'devkit/src'}"},
+        env={**os.environ, **variables, "PYTHONPATH": path},
     ) as process:  # fmt: skip
         made = Running(process)
         assert process.stderr is not None
@@ -129,4 +136,14 @@ def test_sighup_does_not_end_a_gateway_that_asks_the_broker_for_its_users() -> N
         gateway.process.send_signal(signal.SIGHUP)
         with RawClient(gateway.port) as client:
             assert client.authenticate("app", "secret") != 1
+        assert gateway.process.poll() is None
+
+
+def test_sighup_while_a_gateway_starts_ends_it_not_and_is_heeded_once_it_can_be(
+    tmp_path: Path,
+) -> None:
+    users = tmp_path / "users"
+    users.write_text("app:secret:.*\n")
+    with running("--users", users, HANGS_UP="1") as gateway:
+        assert eventually(lambda: gateway.has_said("was read"), seconds=60), gateway.said
         assert gateway.process.poll() is None

@@ -7,7 +7,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -73,10 +73,13 @@ def run(*, options: GatewayOptions, where: Where) -> None:
         --stream-uri rabbitmq-stream://tier:SECRET@127.0.0.1:5552
     """
     log = AgentLog(options.log)
+    early: list[int] = []
+    # What is loaded now takes seconds, and until then the signal would end the process.
+    signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
     try:
         options.check()
         remote = where.connect()
-        asyncio.run(_run(options, remote, log))
+        asyncio.run(_run(options, remote, log, early))
     except ColdstreamError as error:
         if options.log is not LogFormat.JSON:
             raise
@@ -84,7 +87,10 @@ def run(*, options: GatewayOptions, where: Where) -> None:
         raise typer.Exit(exit_code_of(error)) from error
 
 
-async def _run(options: GatewayOptions, remote: Remote, log: AgentLog) -> None:
+async def _run(
+    options: GatewayOptions, remote: Remote, log: AgentLog, early: Sequence[int]
+) -> None:
+    """Serve; `early` holds what has come of SIGHUP so far."""
     from concurrent.futures import ThreadPoolExecutor
 
     from coldstream.agent.metrics import serving
@@ -105,6 +111,8 @@ async def _run(options: GatewayOptions, remote: Remote, log: AgentLog) -> None:
         tls = options.tls()
         # With nothing to read again, too: it would end what does not take it.
         loop.add_signal_handler(signal.SIGHUP, lambda: _reload(options, site, tls, log, manager))
+        if early:
+            _reload(options, site, tls, log, manager)
         await site.streams.names.refresh()  # a table that is not there is told at once
         with suppress(TimeoutError):  # without S3 there is still the tail to be served
             await asyncio.wait_for(loop.run_in_executor(pool, _see_bucket, remote), _LOOK_SECONDS)
