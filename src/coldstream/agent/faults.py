@@ -64,6 +64,13 @@ class ClosedDirectoryError(PermissionDeniedError):
     )
 
 
+_THERE = (
+    "what is before it is uploaded: let another member's agent upload the rest, or restore this"
+    " replica"
+)
+_HELD = (
+    "the broker has removed the file since: this agent holds it open, and may be all that has it"
+)
 _LET_GO = (
     "run the agent of another member that has the range; if none has it, restart this agent: it"
     " lets go of what the broker has removed, what nobody has becomes a hole, and the stream goes"
@@ -172,21 +179,13 @@ def explained(error: ColdstreamError, log: StreamLog, where: str) -> ColdstreamE
     if isinstance(error, CorruptDataError) and error.key:
         if Path(error.key).parent != log.directory:
             return error
-        if _is_removed(log, error.key):
-            return DamagedFileError(
-                f"{error.reason}; the local log is damaged there, and the broker has removed the"
-                " file since: this agent holds it open, and may be all that has it",
-                stream=error.stream,
-                offset=error.offset,
-                key=error.key,
-                remedy=_LET_GO,
-            )
+        held = _is_removed(log, error.key)
         return DamagedFileError(
-            f"{error.reason}; the local log is damaged there, and what is before it is uploaded:"
-            " let another member's agent upload the rest, or restore this replica",
+            f"{error.reason}; the local log is damaged there, and {_HELD if held else _THERE}",
             stream=error.stream,
             offset=error.offset,
             key=error.key,
+            remedy=_LET_GO if held else DamagedFileError.remedy,
         )
     return error
 
