@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
 from coldstream.agent.committed import AllCommitted
-from coldstream.agent.files import LogFile
+from coldstream.agent.files import LogFile, Stamp
 from coldstream.agent.follower import StreamFollower
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
@@ -93,6 +93,11 @@ class Files:
     def names(self, directory: Path) -> Sequence[str]:
         del directory
         return [f"{each:020d}{end}" for each in self.segments for end in (".segment", ".index")]
+
+    def stamp(self, directory: Path, name: str) -> Stamp:
+        if name and int(name[:20]) not in self.segments:
+            raise FileNotFoundError(2, "No such file", str(directory / name))
+        return Stamp(tuple(self.segments), len(self.segments.get(int(name[:20]), ())))
 
     @contextmanager
     def open(self, directory: Path, name: str) -> Generator[LogFile, None, None]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -181,7 +182,7 @@ class Performer:
                 held.release(self.log.directory, begin)
             yield BeginsAbove(begin)
             return
-        if course.position <= course.next_offset:
+        if course.position <= course.next_offset and self._goes_on(segments, course.position):
             self._joined, self._newest = True, segments[-1]
         look = Look(
             now=seen.now,
@@ -243,6 +244,11 @@ class Performer:
         if any(each.chunk_id < begin and each.epoch + shift > item.epoch for each in near):
             return  # it is in no manifest, and shows that this one is of another history
         held.release(directory, begin)
+
+    def _goes_on(self, segments: Sequence[int], position: int) -> bool:
+        """Whether the broker's own log has a position: what is only held may end before it."""
+        at = bisect_right(segments, position)
+        return at > 0 and self.log.is_there(segments[at - 1])
 
     def see_log(self) -> None:
         """Notice that the broker has made the log anew, or was faster than the looks.

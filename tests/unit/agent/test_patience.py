@@ -536,6 +536,34 @@ def test_one_whose_broker_has_made_its_log_anew_waits_for_what_another_holds(
     assert tree(site)[-1][1] == 200
 
 
+def test_what_an_agent_held_until_its_broker_made_the_log_anew_says_nothing_of_what_it_lacks(
+    site: Site, tmp_path: Path
+) -> None:
+    """It uploads what it holds, and then its log seemed to have joined the manifest; but between
+    what it held and what the broker has now lies what only another one holds."""
+    keeps = Held(DISK, budget=2**30, most=100)
+    write(site, 100)
+    steps = restarted(site, members := Others(0), held=keeps)
+    side_by_side(steps, seconds=range(1, 30))
+    for path in (site.data_dir / STREAM).iterdir():
+        path.unlink()
+    write(site, 120)
+    assert steps.step(most=0) == []  # the link is slow
+    for path in (site.data_dir / STREAM).iterdir():
+        path.unlink()
+    write(site, 50, start_offset=150)
+    members.first = 150
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    write(other, 200)
+    stands_by = restarted(other, Others(150), committed=StandsBy())
+    stands_by.now = steps.now
+
+    side_by_side(steps, stands_by, seconds=range(int(steps.now) + 1, 300))
+
+    assert holes(site) == []
+    assert tree(site)[-1][1] == 200
+
+
 def test_a_member_that_is_away_now_and_then_keeps_no_hole_away_for_ever(site: Site) -> None:
     """All have said that they have none of it, and none gets it again."""
     claimed(site, 100)
