@@ -362,7 +362,9 @@ def test_sizes_and_times_are_readable_and_exact() -> None:
     assert when(2**62) == str(2**62)
 
 
-@pytest.mark.parametrize(("offset", "words"), [("0", "begins at offset 5"), ("99", "ends before")])
+@pytest.mark.parametrize(
+    ("offset", "words"), [("0", "offsets 0 to 4 were removed"), ("99", "ends before")]
+)
 def test_a_read_from_an_offset_that_is_not_there_says_so(
     tier: Tier, run: Run, offset: str, words: str
 ) -> None:

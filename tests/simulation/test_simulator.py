@@ -37,7 +37,7 @@ def trace_of(seed: int, hash_seed: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("seed", [5, 10])
+@pytest.mark.parametrize("seed", [5, 12])
 def test_the_same_seed_gives_the_same_run_byte_for_byte_in_another_process(seed: int) -> None:
     one, other = trace_of(seed, "1"), trace_of(seed, "2")
 

@@ -131,6 +131,14 @@ ALERTS = (
         "See whether the broker is up, its stream port answers, and the agent's user may read.",
     ),
     Alert(
+        "ColdstreamLookHangs",
+        f"{_agent('longest_look_seconds')} > 300",
+        "0m",
+        "warning",
+        f"On {_HERE} a look at a stream has not ended for {_FOR}",
+        "The agent's log names the stream; a file, the broker or S3 does not answer.",
+    ),
+    Alert(
         "ColdstreamStreamFails",
         f"{_of_stream('failing')} == 1",
         "15m",

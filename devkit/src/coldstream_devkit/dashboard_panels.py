@@ -361,8 +361,12 @@ _AGENT = Row(
         ),
         Graph(
             "Age of the loop's last word",
-            "An agent whose loop says nothing for five minutes hangs.",
-            (Query(_of_agents("loop_age_seconds"), "{{instance}}"),),
+            "An agent whose loop says nothing for five minutes hangs. A look at a stream that does"
+            " not end holds up this stream alone, and its other figures stand still.",
+            (
+                Query(_of_agents("loop_age_seconds"), "{{instance}}"),
+                Query(_of_agents("longest_look_seconds"), "{{instance}}: longest look"),
+            ),
             Unit.SECONDS,
             Steps(red=300),
         ),

@@ -352,7 +352,7 @@ MUTANTS: Mapping[str, Mutant] = MappingProxyType(
         ),
         "members": Mutant(
             "a hole is declared only over what no other member has",
-            2000,
+            10_000,
             lambda: [(gaps, "check_lost", lambda *given, **named: None)],
         ),
         "all-members": Mutant(

@@ -34,8 +34,8 @@ _SECONDS = 120
 _LIVES_ON = 40.0
 #: How long they have until they must have found out what has changed, s.
 _GO_ON_SECONDS = 30
-#: When an operator has read what agents say, s.
-_REPAIR_AT = 20
+#: When an operator has read what agents say, s: what waits for a hole may turn out to be damaged.
+_REPAIR_AT = (20, 60, 100)
 
 
 def quiescence(scene: Scene) -> None:
@@ -200,7 +200,7 @@ def _agents_finish(scene: Scene) -> None:
             for node in scene.nodes:
                 if not _lives(scene, node):
                     scene.start_agent(node)
-        if second == _REPAIR_AT:
+        if second in _REPAIR_AT:
             _restart_those_that_say_so(scene)
             for stream in scene.streams.values():
                 if stream.oracle.contents.rotten:  # as an agent's error says
