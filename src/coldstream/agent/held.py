@@ -12,10 +12,10 @@ from collections.abc import Collection, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from threading import Lock
 
 from coldstream.agent import removed
 from coldstream.agent.files import LogFile, LogFiles, Stamp
+from coldstream.agent.held_files import HeldFiles
 from coldstream.agent.removed import Handle, OfStream, first_of, identity_of, numbers, pair
 from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX
 from coldstream.osiris.segment import index_name, segment_name
@@ -45,24 +45,26 @@ class Held:
     the newest is the last that retention takes. Where removed files take more than the budget, the
     stream that has most of them lets go first: the others have done nothing.
 
-    Attributes:
-        lacking: how many files should be held and are not, because too many are.
-        dropped: how many removed segments were let go, because all took more than the budget.
     """
 
     def __init__(self, files: LogFiles, *, budget: int, most: int) -> None:
-        self._files, self._budget, self._most = files, budget, most
-        self._held: dict[str, OfStream] = {}
-        # Of what all streams share. Under it nothing waits: neither for a file nor for a stream.
-        self._lock = Lock()
-        self._idle: dict[str, None] = {}  # streams of which only the newest segment is held
-        self._count = self._unlinked = 0
-        self.lacking = self.dropped = 0
+        self._files = files
+        self._all = HeldFiles(budget=budget, most=most)
+
+    @property
+    def lacking(self) -> int:
+        """As `HeldFiles` says."""
+        return self._all.lacking
+
+    @property
+    def dropped(self) -> int:
+        """As `HeldFiles` says."""
+        return self._all.dropped
 
     @property
     def unlinked_bytes(self) -> int:
-        """Bytes of held files that the broker has removed: so much of the disk is not free."""
-        return self._unlinked
+        """As `HeldFiles` says of `unlinked`."""
+        return self._all.unlinked
 
     def words(self) -> list[str]:
         """What a person should know of files that are not held."""
@@ -76,10 +78,9 @@ class Held:
             OSError: it cannot be read, or is gone and nothing of it is held; or it cannot be said
                 yet whether what is held was committed.
         """
-        with self._of(directory) as of, self._lock:
+        with self._all.of(directory.name) as of:
             held = dict(of.files)
-            for handle in held.values():
-                handle.users += 1  # others may let go of it meanwhile
+            self._all.use(held.values())
         try:
             there: Sequence[str] = ()
             try:
@@ -90,9 +91,7 @@ class Held:
             stamp, open_file = partial(self._files.stamp, directory), partial(self.open, directory)
             return [*there, *removed.that_count(held, there, stamp, open_file)]
         finally:
-            with self._lock:
-                for handle in held.values():
-                    handle.leave()
+            self._all.unuse(held.values())
 
     def stamp(self, directory: Path, name: str) -> Stamp:
         """As `LogFiles` says, of the files that are there."""
@@ -112,7 +111,7 @@ class Held:
                 handle = self._used(directory, name)
                 if handle is None:
                     raise
-                stack.callback(self._unused, handle)
+                stack.callback(self._all.unuse, [handle])
                 file = handle.file
             yield file
 
@@ -139,18 +138,18 @@ class Held:
             there = set()
         except OSError:
             return  # nobody can say what was removed: the next look may
-        with self._of(directory, new=True) as held:
+        with self._all.of(directory.name, new=True) as held:
             there = removed.standing(there, held.files)
             held.seen, held.since = None, needed[0] if needed else None
-            self._drop(held, self._needless(held, directory, there, wanted))
-            with self._counted(held, directory):
+            self._all.drop(held, self._needless(held, directory, there, wanted))
+            with self._all.counted(held, directory.name):
                 held.lacking = 2 * beyond
                 for each in needed:
                     self._hold(held, directory, each, there, proved, first=len(needed) > 1)
                 self._drop_cut(held, directory, there)
             self._bound(held, there)
             if len(needed) == 1 and held.files and not held.removed:
-                self._rests(directory)
+                self._all.rests(directory.name)
 
     def keep_new(self, directory: Path, *, proved: int = 0) -> None:
         """Hold what has come to a stream, too; nothing goes but what was cut off or is too much.
@@ -158,8 +157,7 @@ class Held:
         While its look waits: retention may take what has come, and what comes next. `proved` is as
         in `keep`. It does not wait for a look that reads files.
         """
-        with self._lock:
-            held = self._held.setdefault(directory.name, OfStream())
+        held = self._all.stream(directory.name, new=True)
         if not held.lock.acquire(blocking=False):
             return
         try:
@@ -177,7 +175,7 @@ class Held:
     ) -> None:
         there = removed.standing(there, held.files)
         whole = not stamp.fresh
-        with self._counted(held, directory):
+        with self._all.counted(held, directory.name):
             held.lacking = 0
             if held.since is None:
                 held.since = min(numbers(there), default=None)
@@ -195,7 +193,7 @@ class Held:
         held.seen = (stamp.directory, proved) if whole else None
         self._bound(held, there)
         if len(numbers(held.files)) == 1 and not held.removed:
-            self._rests(directory)
+            self._all.rests(directory.name)
 
     def begin(self, directory: Path, segments: Sequence[int], position: int) -> int:
         """Where a log goes on from `position`: above it if what lay there was removed and not held.
@@ -225,24 +223,24 @@ class Held:
 
     def sure(self, directory: Path) -> int:
         """All that is held of a stream below this was committed, as far as the files can say."""
-        with self._of(directory) as held:
+        with self._all.of(directory.name) as held:
             at = removed.anchor(held.files)
             return 0 if at is None else held.files[index_name(at)].proved
 
     def holds(self, directory: Path) -> bool:
         """Whether anything is held of a stream."""
-        with self._of(directory) as held:
+        with self._all.of(directory.name) as held:
             return bool(held.files)
 
     def any_removed(self, directory: Path) -> bool:
         """Whether anything is held of a stream that the broker had removed at the last look."""
-        with self._of(directory) as held:
+        with self._all.of(directory.name) as held:
             return bool(held.removed)
 
     def release(self, directory: Path, below: int) -> None:
         """Hold no segment that begins below this offset: all of them are durable."""
-        with self._of(directory) as held:
-            self._drop(held, [name for name in held.files if first_of(name) < below])
+        with self._all.of(directory.name) as held:
+            self._all.drop(held, [name for name in held.files if first_of(name) < below])
 
     def doubt(self, directory: Path, *, epoch: int = 0) -> None:
         """Take nothing of a stream for committed because it was once: an epoch may have begun.
@@ -254,7 +252,7 @@ class Held:
             directory: of the stream.
             epoch: of the last chunk that is proved to be committed; 0 if unknown.
         """
-        with self._of(directory, new=True) as held:
+        with self._all.of(directory.name, new=True) as held:
             if epoch and held.doubted == epoch:
                 return
             held.doubted = epoch
@@ -263,51 +261,16 @@ class Held:
 
     def gone(self, directory: Path) -> None:
         """Its directory is gone, and what is held of it is nowhere else: no other takes it."""
-        with self._lock:
-            self._idle.pop(directory.name, None)
+        self._all.busy(directory.name)
 
     def forget(self, directory: Path) -> None:
         """Hold nothing of a stream any more; nobody looks at it."""
-        with self._lock:
-            held = self._held.pop(directory.name, None)
-            self._idle.pop(directory.name, None)
-            self.lacking -= 0 if held is None else held.lacking
-        if held is not None:
-            with held.lock:
-                self._drop(held, set(held.files))
+        self._all.forget(directory.name)
 
     def close(self) -> None:
         """Hold nothing."""
-        for name in list(self._held):
-            self.forget(Path(name))
-
-    @contextmanager
-    def _of(self, directory: Path, *, new: bool = False) -> Generator[OfStream, None, None]:
-        """What is held of a stream, for one thread at a time; others have other streams."""
-        with self._lock:
-            held = self._held.get(directory.name)
-            if held is None:
-                held = OfStream()
-                if new:
-                    self._held[directory.name] = held
-        with held.lock:
-            yield held
-
-    @contextmanager
-    def _counted(self, held: OfStream, directory: Path) -> Generator[None, None, None]:
-        """What is held of the stream changes: it does not rest, and what it lacks is counted."""
-        before = held.lacking
-        with self._lock:
-            self._idle.pop(directory.name, None)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self.lacking += held.lacking - before
-
-    def _rests(self, directory: Path) -> None:
-        with self._lock:
-            self._idle[directory.name] = None
+        for name in self._all.names():
+            self._all.forget(name)
 
     def _whole(self, directory: Path) -> set[str]:
         """The names that are there, but of segments without an index, which are about to go."""
@@ -329,15 +292,13 @@ class Held:
         """Hold a segment and its index, or neither: one without the other is of no use."""
         names = pair(offset)
         needed = len((names & set(there)) - held.files.keys())
-        while needed and self._count + needed > self._most:
-            if not (first and self._make_room()):
-                held.lacking += needed
-                break
-        else:
+        if self._all.room_for(needed, others=first):
             for name in sorted(names & set(there)):
                 self._hold_one(held, directory, name, proved)
+        else:
+            held.lacking += needed
         if len(held.files.keys() & names) == 1:
-            self._drop(held, held.files.keys() & names)
+            self._all.drop(held, held.files.keys() & names)
 
     def _hold_one(self, held: OfStream, directory: Path, name: str, proved: int) -> None:
         before = held.files.get(name)
@@ -347,16 +308,14 @@ class Held:
                 before.prove(proved)
                 return
             if before is not None:
-                self._drop(
-                    held, held.files.keys() & pair(first_of(name))
-                )  # neither is of the other's file
+                # Neither is of the other's file.
+                self._all.drop(held, held.files.keys() & pair(first_of(name)))
             with ExitStack() as stack:
                 file = stack.enter_context(self._files.open(directory, name))
                 # Between the two looks it may have been made anew.
                 if identity_of(self._files.stamp(directory, name)) == identity:
-                    held.files[name] = Handle(file, identity, stack.pop_all(), proved, proved)
-                    with self._lock:
-                        self._count += 1
+                    handle = Handle(file, identity, stack.pop_all(), proved, proved)
+                    self._all.add(held, name, handle)
         except OSError:
             return  # it is gone, or no file can be opened any more: a later look tries again
 
@@ -376,73 +335,17 @@ class Held:
         stamp = partial(self._files.stamp, directory)
         open_file = partial(self._files.open, directory)
         for first in removed.cut_off(held.files, there, held.since or 0, stamp, open_file):
-            self._drop(held, held.files.keys() & pair(first))
-
-    def _make_room(self) -> bool:
-        """Let go of a stream of which only the newest segment is held; whether there was one."""
-        with self._lock:
-            resting = [(name, self._held[name]) for name in self._idle]
-        for name, idle in resting:
-            if not idle.lock.acquire(blocking=False):
-                continue  # it does not rest any more
-            try:
-                with self._lock:
-                    if name not in self._idle:
-                        continue
-                    del self._idle[name]
-                    self.lacking += len(idle.files)
-                idle.lacking += len(idle.files)
-                self._drop(idle, set(idle.files))
-                return True
-            finally:
-                idle.lock.release()
-        return False
+            self._all.drop(held, held.files.keys() & pair(first))
 
     def _bound(self, held: OfStream, there: Collection[str]) -> None:
         """See what the broker has removed of a stream; let files go while all are too much."""
         gone = sorted(name for name in held.files if name not in there)
         sizes = {name: held.files[name].file.size() for name in gone}
-        with self._lock:
-            self._unlinked += sum(sizes.values()) - held.unlinked
-            held.removed = sizes
-            over = self._unlinked > self._budget
-        while over and self._let_go():
-            over = self._unlinked > self._budget
-
-    def _let_go(self) -> bool:
-        """Let the oldest removed segment go of the stream that has most; whether there was one.
-
-        One whose files are being read keeps them for now.
-        """
-        with self._lock:
-            streams = sorted(self._held.values(), key=lambda each: each.unlinked, reverse=True)
-        for most in streams:
-            if not most.removed or not most.lock.acquire(blocking=False):
-                continue
-            try:
-                oldest = pair(first_of(next(iter(most.removed))))
-                self._drop(most, most.removed.keys() & oldest)
-                with self._lock:
-                    self.dropped += 1
-                return True
-            finally:
-                most.lock.release()
-        return False
-
-    def _drop(self, held: OfStream, names: Collection[str]) -> None:
-        with self._lock:
-            for name in names:
-                held.files.pop(name).leave()
-                self._unlinked -= held.removed.pop(name, 0)
-                self._count -= 1
+        self._all.bound(held, sizes)
 
     def _used(self, directory: Path, name: str) -> Handle | None:
-        with self._of(directory) as held, self._lock:
+        with self._all.of(directory.name) as held:
             handle = held.files.get(name)
             if handle is not None:
-                handle.users += 1
+                self._all.use([handle])
             return handle
-
-    def _unused(self, handle: Handle) -> None:
-        with self._lock:
-            handle.leave()

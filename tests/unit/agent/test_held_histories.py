@@ -204,7 +204,7 @@ class Owner:
     def hold_new(self) -> None:
         """What a member that was made anew has in other segments is held in these."""
         self.held.keep_new(self.log.directory, proved=self.limit)
-        there, since = self.broker.segments, self.held._held[STREAM].since or 0
+        there, since = self.broker.segments, self.held._all.stream(STREAM).since or 0
         begin = min(there, default=_end(self.broker.committed))
         self.sure = {f: sure for f, sure in self.sure.items() if f in there or f < begin}
         self.sure |= {

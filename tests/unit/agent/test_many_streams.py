@@ -49,7 +49,7 @@ def test_every_look_may_cut_while_uploads_keep_up_however_many_wait_for_their_tu
 def test_more_streams_than_files_are_uploaded_all_the_same_and_it_is_told(
     run: Run, site: Site
 ) -> None:
-    run.agent._held._most = len(STREAMS)  # of twice as many that should be held
+    run.agent._held._all._most = len(STREAMS)  # of twice as many that should be held
     run.happens = {6: lambda: None}
 
     run.go()
