@@ -10,6 +10,7 @@ Killed anywhere, the next agent finds the same gap, and the hole if there is one
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -203,8 +204,9 @@ class Gaps:
             asked = self._asked(missing)
             others = check_alone(asked, self.log.stream, begin=begin, end=begin)
         lacking = f"offsets 0 to {begin - 1} are in no member's log"
-        # Who holds more than the logs have may be all that does, and goes before who does not.
-        share = 0.5 if others is not None and begin < others else 1.0
+        # Who holds more than the logs have may be all that does, and goes before who holds less.
+        more = 0 if others is None else bisect_left(self.log.segments(), others)
+        share = 0.25 + 0.25 / more if more else 1.0
         missed = self._missed(missing, lacking, begin, share)
         if missed is not None:
             raise missed.error

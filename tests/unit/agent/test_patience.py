@@ -301,6 +301,24 @@ def test_who_has_least_waits_longest_for_a_first_claim_also_where_the_store_was_
     assert tree(site) == [(130, 200, "FRAGMENT")]
 
 
+def test_of_two_that_hold_more_than_the_logs_have_the_one_with_most_is_first(
+    site: Site, tmp_path: Path
+) -> None:
+    """The store comes back for both, a few seconds sooner for the one that has less."""
+    other = Site(tmp_path / "other", site.store, site.catalog, seed=1_000)
+    write(other, 90, start_offset=110)
+    write(site, 70, start_offset=130)
+    has_less, has_more = (
+        Steps(each, members=Others(150), committed=StandsBy()) for each in (site, other)
+    )
+    has_more.now = 8
+
+    side_by_side(has_less, has_more, seconds=range(1, 300))
+
+    assert tree(site)[0][0] == 110
+    assert tree(site)[-1][1] == 200
+
+
 def test_one_that_stands_by_leaves_a_stream_alone_once_another_has_claimed_it_first(
     site: Site, tmp_path: Path
 ) -> None:
