@@ -298,7 +298,6 @@ def test_sighup_ends_an_agent_without_a_file_as_its_terminal_goes(
     assert agent.ends(signal.SIGHUP) == -signal.SIGHUP
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_an_agent_whose_stderr_takes_nothing_is_stopped_with_0_all_the_same(
     start: Start, streams: Path
 ) -> None:

@@ -256,7 +256,8 @@ class Gate:
                 return bare(proof, seen, now, empty=not log.end())
             return self._proved(log, proof, seen, now)
         except (UnavailableError, LogInError) as exc:
-            return replace(proof, trouble=exc.reason, again_at=self._asked.silent_until)
+            again_at = max(self._asked.silent_until, now + AGAIN_SECONDS)
+            return replace(proof, trouble=exc.reason, again_at=again_at)
         except ColdstreamError as exc:
             return failed(proof, exc.reason, now)
         except OSError as exc:

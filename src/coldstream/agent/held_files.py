@@ -15,7 +15,7 @@ from threading import Lock
 
 from coldstream.agent.removed import Handle, OfStream, first_of, pair
 
-#: So many streams are asked to let go before it is given up for now.
+#: So many streams at the most are tried for one that can let go; the next look tries again.
 _ASKED = 8
 
 

@@ -92,6 +92,21 @@ def test_a_pipe_under_a_files_name_is_an_error_and_nobody_waits_for_it(tmp_path:
         pass
 
 
+def test_what_is_no_silence_of_the_brokers_is_tried_again_a_moment_later_too(
+    tmp_path: Path,
+) -> None:
+    """Its own pause is over long ago, and every look would ask at once."""
+
+    class Unready(Disk):
+        def names(self, directory: Path) -> Sequence[str]:
+            raise UnavailableError("not yet")
+
+    gate = Gate(tmp_path, Scripted(), files=Unready(), clock=lambda: 100.0)
+
+    assert gate.refresh(WELL, 100.0) > 100.0
+    assert "not yet" in gate.warnings()[0]
+
+
 def test_who_waits_for_his_turn_does_not_ask_a_broker_that_was_silent_a_moment_ago(
     tmp_path: Path,
 ) -> None:
