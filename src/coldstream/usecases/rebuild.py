@@ -14,17 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from coldstream.errors import (
-    ColdstreamError,
     ConflictError,
     CorruptDataError,
     CoversLessError,
     InvalidInputError,
     NotFoundError,
     RefusedFragmentError,
-    UnavailableError,
     UnknownOutcomeError,
 )
-from coldstream.manifest.catalog import CatalogItem, StateChange, StreamState
+from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.root import Root
 from coldstream.names import MAX_OFFSET, data_prefix, stream_prefix
@@ -32,7 +30,7 @@ from coldstream.plans.rebuild import KnownManifest, Rebuild, Rebuilt
 from coldstream.plans.rebuild_told import Shortfall
 from coldstream.plans.rebuild_trees import sections
 from coldstream.plans.reconcile import next_version
-from coldstream.ports import MAX_DELETE_MS, Landed, Unknown
+from coldstream.ports import MAX_DELETE_MS
 from coldstream.remote.context import Context
 from coldstream.remote.trailers import listed_trailers
 from coldstream.usecases.claim import foreign
@@ -40,6 +38,7 @@ from coldstream.usecases.quarantine import load_record, write_record
 from coldstream.usecases.rebuild_land import Spool, land, put_holes
 from coldstream.usecases.rebuild_objects import sound
 from coldstream.usecases.rebuild_state import KnownStream, known_state
+from coldstream.usecases.rebuild_stop import NO_WAY, give_back, stop_others
 from coldstream.usecases.surviving import surviving_record
 
 
@@ -80,9 +79,6 @@ class RebuildReport:
         return tuple(self.rebuilt.told.shortfalls)
 
 
-_NO_WAY = "a new stream of that name has a directory of its own: list it with `coldstream streams`"
-_STILL_STOPPED = "run `coldstream rebuild STREAM --write` again: at its end commits go on"
-_CALL_OFF = "call the deletion off with `coldstream undelete`, then run this again"
 #: No manifest without data is installed over objects, whoever accepts it.
 _NOTHING_LEFT = (
     "nothing in the bucket can be read: look at its objects; if they are of no use, move them away,"
@@ -152,7 +148,7 @@ def rebuild(
     if item is not None and item.state is StreamState.REBUILDING:
         token = item.state_token  # one that died
     try:
-        item = _stop_others(context, stream, item, token)
+        item = stop_others(context, stream, item, token)
         if wait is not None:
             if delete_ms and not accept_less:
                 _refuse_early(context, stream, item, branching)
@@ -163,7 +159,7 @@ def rebuild(
     except (Exception, KeyboardInterrupt):
         # Commits and deletes must not stand still because a rebuild could not be done, or somebody
         # did not wait for it. Where it has landed all the same, the state is another one by now.
-        _give_back(context, stream, token)
+        give_back(context, stream, token)
         raise
 
 
@@ -183,7 +179,7 @@ def _begun(
     item = context.catalog.get(stream)
     if item is not None and item.state is StreamState.DELETED:
         raise ConflictError(
-            "the stream is deleted, and nothing leaves that state", stream=stream, remedy=_NO_WAY
+            "the stream is deleted, and nothing leaves that state", stream=stream, remedy=NO_WAY
         )
     under = stream_prefix(context.prefix, stream)
     if not context.store.list(under, limit=1):
@@ -351,53 +347,6 @@ def _record_key(context: Context, state: KnownStream) -> str:
         return ""
     return (
         old if record == found else write_record(context, state.stream, state.ledger.epoch, record)
-    )
-
-
-def _stop_others(
-    context: Context, stream: str, item: CatalogItem | None, token: int
-) -> CatalogItem | None:
-    """Set the state that stops commits and deleters; an item of another table stops them anyway."""
-    if item is None or item.table_id != context.catalog.table_id():
-        return item
-    if item.state is StreamState.REBUILDING:
-        return item
-    if item.state is not StreamState.LIVE:
-        deleting = item.state is StreamState.DELETING
-        raise ConflictError(
-            f"the stream is {item.state}", stream=stream, remedy=_CALL_OFF if deleting else _NO_WAY
-        )
-    outcome = context.catalog.change_state(StateChange.of(item, StreamState.REBUILDING, token))
-    if not isinstance(outcome, Landed):
-        raise ConflictError("another writer changed the stream's state", stream=stream)
-    return outcome.item
-
-
-def _give_back(context: Context, stream: str, token: int) -> None:
-    """Let commits go on: the manifest is what it was before.
-
-    Args:
-        context: where.
-        stream: directory name.
-        token: of the change of state that stopped it; of another one it is another's.
-
-    Raises:
-        UnavailableError: nobody can say whether it goes on.
-    """
-    try:
-        item = context.catalog.get(stream)
-        if item is None or (item.state, item.state_token) != (StreamState.REBUILDING, token):
-            return
-        change = StateChange.of(item, StreamState.LIVE, context.new_uid() or 1)
-        if not isinstance(context.catalog.change_state(change), Unknown):
-            return
-        reason = "the table did not answer"
-    except ColdstreamError as exc:
-        reason = exc.reason
-    raise UnavailableError(
-        f"the rebuild has ended, and the stream may take no commits yet: {reason}",
-        stream=stream,
-        remedy=_STILL_STOPPED,
     )
 
 

@@ -92,7 +92,7 @@ def test_a_pipe_under_a_files_name_is_an_error_and_nobody_waits_for_it(tmp_path:
         pass
 
 
-def test_what_is_no_silence_of_the_brokers_is_tried_again_a_moment_later_too(
+def test_a_failure_that_is_not_the_brokers_silence_waits_before_it_is_tried_again(
     tmp_path: Path,
 ) -> None:
     """Its own pause is over long ago, and every look would ask at once."""

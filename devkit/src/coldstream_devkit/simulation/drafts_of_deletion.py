@@ -121,7 +121,7 @@ DRAFTS: Mapping[str, Draft] = MappingProxyType(
         ),
         "rebuild-stops": (
             "a rebuild stops commits and deleters first",
-            lambda: [(rebuild, "_stop_others", lambda context, stream, item, token: item)],
+            lambda: [(rebuild, "stop_others", lambda context, stream, item, token: item)],
         ),
         "tombstone-kept": (
             "a tombstone stays for ever",
