@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from coldstream.jobs.materialise import json_body
 from coldstream.jobs.materialise.json_body import Parsed, parse_bodies
+from coldstream.jobs.materialise.json_text import MAX_VALUES, parse_object
 from coldstream.jobs.materialise.schema import grown, merged
 
 KNOWN = pa.schema(
@@ -277,3 +278,26 @@ def test_a_table_that_has_grown_by_what_was_found_needs_no_second_growth(
     array = pa.array([json.dumps(each).encode() for each in objects], pa.binary())
     schema = grown(KNOWN, parse_bodies(array, KNOWN).found)
     assert not len(parse_bodies(array, schema).found)
+
+
+def _many(count: int) -> bytes:
+    """An object of so many values and names, in as few bytes as there can be."""
+    return b'{"l":[' + b",".join([b"0"] * (count - 3)) + b"]}"
+
+
+@pytest.mark.parametrize("neighbour", [b'{"a":1}', b"no object"])
+def test_a_body_of_more_values_than_a_worker_has_memory_for_is_told_whatever_stands_beside_it(
+    neighbour: bytes,
+) -> None:
+    parsed = _parse(neighbour, _many(MAX_VALUES + 1))
+    assert parsed.errors[1] == "the body has more than 4,194,304 JSON values"
+
+
+def test_a_body_of_as_many_values_as_there_may_be_is_read() -> None:
+    assert len(parse_object(_many(MAX_VALUES).decode())["l"]) == MAX_VALUES - 3
+
+
+def test_commas_in_a_text_are_no_values() -> None:
+    text = ',:"[{\\' * MAX_VALUES
+    parsed = _parse(json.dumps({"s": text}).encode())
+    assert parsed.columns[1].to_pylist() == [text]

@@ -34,7 +34,7 @@ from coldstream.jobs.materialise.json_columns import (
     readable,
 )
 from coldstream.jobs.materialise.json_fit import fitter, kind_of, printable
-from coldstream.jobs.materialise.json_text import parse_object, texts_of
+from coldstream.jobs.materialise.json_text import LONG_TEXT, parse_object, texts_of
 from coldstream.jobs.materialise.kinds import name_of, stored, without_values
 from coldstream.jobs.materialise.rows import with_type
 from coldstream.jobs.materialise.schema import (
@@ -109,6 +109,8 @@ def _quickly(bodies: pa.Array, known: pa.Schema) -> Parsed | None:
         bodies.cast(pa.string())  # Arrow's reader does not check UTF-8, this does
     except pa.ArrowInvalid:
         return None
+    if pc.max(pc.binary_length(bodies)).as_py() > LONG_TEXT:
+        return None  # it may have too many values
     lines = b"".join(
         b'{"i":%d,"b":%b}\n' % (number, body) for number, body in enumerate(bodies.to_pylist())
     )

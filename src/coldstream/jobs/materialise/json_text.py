@@ -4,7 +4,8 @@ What cannot be a column is rescued as that very text, so no number loses a digit
 a Python float, and nothing is written anew that was nested too deeply to be.
 
 A name that is there twice in one object is refused. Readers of JSON differ in which of the two they
-take, and one of them would be lost.
+take, and one of them would be lost. So is an object of more than `MAX_VALUES`: Python takes some
+100 bytes for a value that has two in the text, and one body must not take a worker's memory.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from typing import Any, Self
 
 #: Python refuses to read longer numbers than some thousand digits; no column holds them anyway.
 _MAX_DIGITS = 400
+#: Values that one body may have, names of fields among them: half a GB, more or less.
+MAX_VALUES = 2**22
+#: Characters of the longest text that has no more for certain: a value and a comma are two.
+LONG_TEXT = 2 * MAX_VALUES
 
 
 class Real(float):
@@ -33,6 +38,7 @@ class Real(float):
 
 
 _GAP = re.compile(r"[ \t\n\r,:]*")
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 class _DoubledError(ValueError):
@@ -43,8 +49,10 @@ def parse_object(text: str) -> dict[str, Any]:
     """The object that a text is.
 
     Raises:
-        ValueError: it is none; says why.
+        ValueError: it is none, or has more than `MAX_VALUES`; says why.
     """
+    if len(text) > LONG_TEXT and _values(text) > MAX_VALUES:
+        raise ValueError(f"the body has more than {MAX_VALUES:,} JSON values")
     try:
         document = _DECODER.decode(text)
     except RecursionError as exc:
@@ -85,6 +93,17 @@ def json_of(value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(json_of, value))}]"
     return json.dumps(value, ensure_ascii=False)
+
+
+def _values(text: str) -> int:
+    """How many values, and names of fields, a text has at the most if it is JSON."""
+    if (most := _marks(text)) > MAX_VALUES:
+        most = _marks(_STRING.sub("", text))  # marks in strings are text
+    return most
+
+
+def _marks(text: str) -> int:
+    return 1 + sum(map(text.count, ",:[{"))
 
 
 def _after_gap(text: str, at: int) -> int:
