@@ -6,8 +6,8 @@ chunk header, CRC, entry, filter and tracking value, and the CRC over all. Both 
 flight and talk HTTP to the embedded AWS on this machine.
 
 Measured twice: as fast as loopback goes, where both sides and the server fight for the same cores;
-and with each connection held to 40 MB/s, which is what one of S3's gives (DESIGN section 9). What
-the checks alone cost is measured on one core, on objects in memory.
+and with each connection held to 40 MB/s, which is what one of S3's gives. What the
+checks alone cost is measured on one core, on objects in memory.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Both sides read the same files from the page cache and send 64 MiB objects to th
 at a time, in turn, several rounds. The plain side checks nothing; ours checks every chunk's CRC,
 builds index and trailer, claims, and is counted from its first look at the directory until its last
 PUT is answered. Neither side's keys lead to events, because the handlers would run on the same two
-cores, which they do not on AWS. obstore was the fastest client that could be had (facts/emulation:
+cores, which they do not on AWS. obstore was the fastest client that could be had (of
 boto3, the CRT, obstore).
 
 Memory is that of `coldstream agent run --once` in a process of its own, with events and handlers.

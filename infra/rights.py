@@ -1,7 +1,7 @@
 """What a role may do with a deployment's objects and catalog, one function for each right.
 
 Every statement names one bucket, table or state machine, and one prefix. Deleting is a right of its
-own, for the workflows that collect garbage and delete streams (DESIGN section 8) and nobody else;
+own, for the workflows that collect garbage and delete streams (docs/workflows.md) and nobody else;
 deleting versions is one more, for the workflow that erases. Rights to the jobs' tables are in
 `table_rights.py`.
 """
@@ -158,7 +158,7 @@ def commit_to_catalog(*, table: dynamodb.ITable, prefix: str) -> list[iam.Policy
     """Read an item, move that of a stream by a conditional update, and ask for the table's id.
 
     The id belongs to each commit: a table that was restored from a backup has another one, and
-    nothing may be committed to it before `reconcile` has adopted the roots (DESIGN section 5).
+    nothing may be committed to it before `reconcile` has adopted the roots (docs/workflows.md).
     """
     return [
         iam.PolicyStatement(

@@ -151,7 +151,7 @@ def _notify(bucket: s3.CfnBucket, prefix: str, commit_queue: CommitQueue) -> Non
 
 
 def _immutability(bucket: s3.Bucket) -> list[iam.PolicyStatement]:
-    """Refuse every write that could replace an object (DESIGN section 3, invariant 5).
+    """Refuse every write that could replace an object (docs/architecture.md: immutability).
 
     `s3:PutObject` stands for many operations. The keys: `s3:if-none-match` is the header of that
     name, and `s3:ObjectCreationOperation` is true where an operation makes an object appear. What

@@ -126,7 +126,7 @@ WORKFLOWS: Mapping[str, ScanRow] = MappingProxyType(
             max_concurrency=8,
             memory_mib=1024,
         ),
-        # Deletes garbage, after the proof of DESIGN section 8, and alone touches live streams: all
+        # Deletes garbage, after a proof (docs/workflows.md), and alone touches live streams: all
         # that are live or gone for good. Each lists a whole stream and deletes up to a thousand
         # keys a request. S3 answers some 3,500 deletes and 5,500 reads a second below one prefix,
         # and nothing here is urgent.

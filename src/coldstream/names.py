@@ -1,6 +1,6 @@
 """Keys of objects and of items in the catalog table, and the names that they are made of.
 
-Object keys (DESIGN section 4), everything under a prefix that ends in "/":
+Object keys (docs/reference/formats.md), everything under a prefix that ends in "/":
 
     <prefix>stream/<stream>/data/<first:020d>-<next:020d>.<epoch:010d>.<uid>.fragment
     <prefix>stream/<stream>/metadata/root.<epoch:010d>.<version:012d>.<uid>.manifest

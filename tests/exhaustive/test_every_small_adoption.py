@@ -3,7 +3,7 @@
 A stream has come to four roots: a claim, a commit, the claim of a later writer with a commit, and
 one more. All subsets of the roots are there, each of them may be damaged, all subsets of the three
 fragments are there, and the table has no item, this table's own, or one that was restored, of each
-version and in each state. What must come of it is said here in the words of DESIGN section 5: the
+version and in each state. What must come of it is said here in the words of docs/workflows.md: the
 newest root that lacks nothing, written again above all versions; and nothing is written at all
 where that root cannot be the one that landed.
 

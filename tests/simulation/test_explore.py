@@ -71,7 +71,7 @@ def test_the_same_scenario_gives_the_same_figures() -> None:
 
 
 def test_a_committer_that_deletes_what_it_put_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first of the histories in facts/protocol-review.md, with its rule removed."""
+    """The first of the known histories, with its rule removed."""
 
     def cleans_up(context: Context, loaded: Snapshot, root: Root, **more: Any) -> CommitOutcome:
         outcome = publish(context, loaded, root, **more)

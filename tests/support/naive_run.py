@@ -1,4 +1,4 @@
-"""Oracles of the ledger and of run resolution: the rules of DESIGN section 5, word by word.
+"""Oracles of the ledger and of run resolution: the rules of docs/architecture.md, word by word.
 
 Nothing here calls the code under test: an oracle looks at every claim, and at every possible run.
 """

@@ -1,4 +1,4 @@
-"""What an object is to its stream, case by case, against the words of DESIGN section 8."""
+"""What an object is to its stream, case by case, against the words of docs/workflows.md."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def keys() -> Iterator[DataKey]:
 
 
 def accepted(key: DataKey) -> bool:
-    """DESIGN section 5, word by word."""
+    """Who may write (docs/architecture.md), word by word."""
     floors = {claim.epoch: claim.floor for claim in LEDGER.claims}
     above = [floor for epoch, floor in floors.items() if epoch > key.epoch]
     return (
@@ -62,7 +62,7 @@ def accepted(key: DataKey) -> bool:
 
 
 def may_go(key: DataKey, *, held: bool, over_hole: bool, given_up: bool) -> bool:
-    """DESIGN section 8 (b), word by word, for what no tree, record or root refers to."""
+    """The proof's second part, word by word, for what no tree, record or root refers to."""
     if of_undo(key):
         return False  # its claim may be on its way, with a floor anywhere
     if key.next_offset <= FIRST:

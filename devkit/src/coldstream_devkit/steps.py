@@ -1,4 +1,4 @@
-"""The invariants of DESIGN section 3 that speak of two states, or of a bucket beside a manifest.
+"""What docs/architecture.md says must hold of two states, or of a bucket beside a manifest.
 
 Pure predicates, as those of one state are (`coldstream.manifest.invariants`).
 """

@@ -4,7 +4,7 @@
     spark.read.format("rabbitmq_stream").option("endpoint", "file:///backup")...
 
 There is no table in it, so a stream's manifest is the root with the highest version, as when a lost
-table is adopted again (DESIGN section 5), and streams have no names but those of their directories.
+table is adopted again (`usecases.adopt`), and streams have no names but those of their directories.
 """
 
 from __future__ import annotations

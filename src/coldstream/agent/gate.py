@@ -1,10 +1,10 @@
-"""The gate: what is committed, as the node's own broker proves it (rule R2).
+"""The gate: what is committed, as the node's own broker proves it.
 
-A broker's files prove nothing: a closed segment may be uncommitted, and after a fail-over the old
-leader's files are another history for some seconds, while leadership and statistics say otherwise.
-Only a chunk that the local broker delivers is committed, and the same header in the local files
-means that all below it is the same. So the last chunk that the broker gives is looked for in the
-files, and everything up to its end counts.
+This is rule R2 of docs/architecture.md. A broker's files prove nothing: a closed segment may be
+uncommitted, and after a fail-over the old leader's files are another history for some seconds,
+while leadership and statistics say otherwise. Only a chunk that the local broker delivers is
+committed, and the same header in the local files means that all below it is the same. So the last
+chunk that the broker gives is looked for in the files, and everything up to its end counts.
 
 Tracking chunks are never delivered. One is proved by the next chunk of messages above it.
 

@@ -1,6 +1,6 @@
 """A stream's directory on disk, seen through its index files.
 
-A chunk exists only when its index record does (facts about the broker: rule R1), so nothing here
+A chunk exists only when its index record does (rule R1 of docs/architecture.md), so nothing here
 scans segment data. Files are opened by path for every look: a broker truncates and rewrites them in
 place after a fail-over, and a file that was kept open could be another history.
 """

@@ -1,4 +1,7 @@
-"""What proves which part of one directory is committed: a value, and when it holds (rule R2)."""
+"""What proves which part of one directory is committed: a value, and when it holds.
+
+This is rule R2 of docs/architecture.md.
+"""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class BrokerTier:
         return await self._of_member(vhost, stream, lambda at: last_chunk(at, stream))
 
     async def own_last(self, vhost: str, stream: str) -> Parcel | None:
-        """The same, as the node of the URI itself delivers it (facts about the broker: rule R2).
+        """The same, as the node of the URI itself delivers it (rule R2 of docs/architecture.md).
 
         Raises:
             NoMemberError: it has no running member.

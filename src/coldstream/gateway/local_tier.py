@@ -1,6 +1,6 @@
 """The local tier from the broker's own files, on a node that has a member of the stream.
 
-A file proves nothing (facts about the broker: rules R1 and R2). So the node's own broker is asked
+A file proves nothing (docs/architecture.md, rules R1 and R2). So the node's own broker is asked
 for its last committed chunk, and everything up to the end of the very same chunk in the files
 counts. That proof is made anew whenever the index has grown, or the connection to the broker is
 another one.

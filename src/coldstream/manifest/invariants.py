@@ -1,4 +1,4 @@
-"""The invariants of DESIGN section 3 as named, pure predicates.
+"""The invariants of docs/architecture.md as named, pure predicates.
 
 Each looks at one state and returns what is wrong, in words; nothing wrong is an empty list. Tests,
 the simulator and `coldstream verify` call the same functions, so they cannot disagree about what

@@ -2,7 +2,8 @@
 
 A Lambda that commits is not the writer. An event of epoch 5 may come after epoch 6 was elected and
 still describe good committed data; a deposed writer may upload late. So a comparison of epochs
-alone is wrong in both directions, and the ledger decides instead (DESIGN section 5).
+alone is wrong in both directions, and the ledger decides instead
+(docs/architecture.md, under "who may write").
 """
 
 from __future__ import annotations

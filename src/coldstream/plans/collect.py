@@ -1,4 +1,6 @@
-"""What an object is to its stream, and whether it can be proved to be garbage (DESIGN section 8).
+"""What an object is to its stream, and whether it can be proved to be garbage.
+
+docs/workflows.md has the proof, under "collect".
 
 Deciding here is pure; who asks brings the root and what its look-ups gave. An object is deleted
 only if it is of a garbage kind, old enough, and was already seen as such a grace time ago. Whatever

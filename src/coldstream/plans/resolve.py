@@ -2,7 +2,7 @@
 
 Keys alone decide the run; trailers are then checked one by one, and a fragment that fails is left
 out and the run resolved again, because another upload of the same range may be good. Events play no
-part: any of them may be lost, late, doubled or reordered (DESIGN sections 5 and 6).
+part: any of them may be lost, late, doubled or reordered (docs/architecture/correctness.md).
 
 A hole stands for a range that both tiers have lost, and data always wins over it. So fragments come
 first, and a hole is taken only where it leads from the end of their longest run exactly to the next

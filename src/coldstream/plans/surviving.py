@@ -1,4 +1,4 @@
-"""What several records say of one lost timeline, as one (DESIGN section 5).
+"""What several records say of one lost timeline, as one.
 
 An attempt to claim that lost a conflict has left a quarantine record, too, and where the root is
 damaged that named the one that landed, nobody says which that was. The attempt that landed was the

@@ -143,7 +143,7 @@ def refusal(each: Listed, why: str) -> RefusedFragmentError:
 
 
 def _chunk_epoch(header: bytes) -> int:
-    """The epoch in the first 24 bytes of a chunk (facts/broker.md; `osiris.chunk` has it all).
+    """The epoch in the first 24 bytes of a chunk (`osiris.chunk` has it all).
 
     Here, because the Lambdas carry no numpy and need nothing else of a chunk.
 

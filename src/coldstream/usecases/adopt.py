@@ -1,4 +1,4 @@
-"""Give a stream its catalog item back after the table was lost or restored (DESIGN section 5)."""
+"""Give a stream its catalog item back after the table was lost or restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anchor a new stream, and claim it for the epoch of a new writer (DESIGN section 5)."""
+"""Anchor a new stream, and claim it for the epoch of a new writer."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Make what was erased go for good: every object that still has it, with all its versions.
 
 What `collect` waits for a grace time for goes at once here, and nothing else: an object goes if it
-is garbage by the same proof (DESIGN section 8, a and b), if it holds an erased offset, and if it is
-older than any process that could still commit it (`publish`): who writes an object for a root gives
-up after `hold_ms`, and a root that is there protects what it names. Readers whose manifest is older
-find the object gone, and read the newer one. S3's clock is read off a root that is written for it.
+is garbage by the same proof but its third part (docs/workflows.md, under "collect"), if it holds an
+erased offset, and if it is older than any process that could still commit it (`publish`): who
+writes an object for a root gives up after `hold_ms`, and a root that is there protects what it
+names. Readers whose manifest is older find the object gone, and read the newer one. S3's clock is
+read off a root that is written for it.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def test_the_second_slice_of_a_segment_begins_at_the_begin_of_its_own_data(tmp_p
 
 
 def test_a_damaged_filter_is_not_told_by_the_crc_of_the_data() -> None:
-    """What the upload cannot see: the CRC covers the data section only (facts about the broker)."""
+    """What the upload cannot see: the CRC covers the data section only."""
     chunk = plain(0)
     assert CHUNK_HEADER_SIZE == 48
     assert struct.unpack_from(">I", chunk, 36)[0] == len(chunk) - 48

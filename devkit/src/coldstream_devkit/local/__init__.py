@@ -1,4 +1,4 @@
-"""The embedded AWS: the same CDK app on one machine (DESIGN section 11).
+"""The embedded AWS: the same CDK app on one machine (docs/how-to/local.md).
 
 environment   what the command line calls: up, down, status, environment
 process       start and stop the server; server/localaws is what runs inside it

@@ -6,7 +6,8 @@ offset) of some majority. Whoever joins a new writer cuts its log back to the la
 have, in place: the same file names, and chunk ids that are written again. Nobody syncs: a node that
 loses power may come back without its latest chunks, and if enough of them do, committed messages
 are gone. As Osiris does, a writer counts chunks of earlier epochs as committed once a majority has
-them (facts/broker.md), so such chunks can be overwritten later by a log with a higher last epoch.
+them, so such chunks can be overwritten later by a log with a higher last epoch
+(docs/architecture/correctness.md).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from coldstream_devkit.simulation.erased import ErasedMessages
 from coldstream_devkit.simulation.reading import MisreadError, Piece, data_of, trailer_lies
 
 _IDENTITY = Struct(">QQ")
-_AT = 16  # epoch and chunk id in a chunk's header (Osiris, facts/broker.md)
+_AT = 16  # epoch and chunk id in a chunk's header (`osiris.chunk`)
 
 
 @dataclass(slots=True)

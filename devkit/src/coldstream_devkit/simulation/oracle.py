@@ -1,4 +1,4 @@
-"""What must hold after every step, whatever happened (DESIGN section 3).
+"""What must hold after every step, whatever happened (docs/architecture/correctness.md).
 
 The oracle sees the bucket and the table themselves, not through the net, and knows every chunk that
 any writer ever made. It looks when something has changed: an item, an object that came, one that

@@ -77,7 +77,7 @@ class MisreadError(Exception):
 
 
 def accepts(ledger: Sequence[tuple[int, int]], epoch: int, first: int, next_offset: int) -> bool:
-    """DESIGN section 5: in the ledger, floor at or below, and under all floors of higher epochs."""
+    """Rule 3: in the ledger, floor at or below, and under all floors of higher epochs."""
     floors = dict(ledger)
     higher = [floor for other, floor in ledger if other > epoch]
     return epoch in floors and floors[epoch] <= first and all(next_offset <= f for f in higher)

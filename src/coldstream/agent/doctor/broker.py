@@ -168,7 +168,7 @@ class BrokerChecks:
             yield ok(about, f"the user may enter {some(self._vhosts)}")
 
     def proved(self) -> Iterator[Finding]:
-        """Whether the broker's last chunks are those of the local files (rule R2)."""
+        """Whether the broker's last chunks are those of the local files: rule R2."""
         about = "committed"
         streams = list(islice(filter(self._holds, self._streams()), self.most))
         if not streams:
