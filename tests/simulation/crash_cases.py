@@ -8,7 +8,6 @@ from itertools import count
 
 import pytest
 
-import coldstream.plans.claim as plans_claim
 from coldstream.adapters.memory import MemoryCatalog
 from coldstream.errors import (
     ColdstreamError,
@@ -311,6 +310,5 @@ CASES = {
     "repair, nothing is left": Case(lambda: damaged(copied=False), repairs),
     "rebuild": Case(without_its_root, rebuilds),
     "rebuild of a whole stream": Case(lambda: with_a_tree(9), rebuilds),
+    "claim that cuts another history off": Case(lambda: stream(4, uploaded=2), claims(25)),
 }
-if hasattr(plans_claim, "KnownHistory"):
-    CASES["claim that cuts another history off"] = Case(lambda: stream(4, uploaded=2), claims(25))

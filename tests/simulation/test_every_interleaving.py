@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import coldstream.plans.claim as plans_claim
 from coldstream_devkit.simulation.explore import (
     explore,
 )
@@ -62,7 +61,6 @@ def test_a_claim_among_commits_ends_well_in_every_order(name: str) -> None:
     assert set(explored.outcomes) == (both if "late" in CLAIMS[name] else {"next 30 floor 30"})
 
 
-@pytest.mark.skipif(not hasattr(plans_claim, "KnownHistory"), reason="claims do not truncate yet")
 @pytest.mark.parametrize("lost_answers", [0, 1])
 def test_a_claim_that_cuts_another_history_off_ends_well_in_every_order(lost_answers: int) -> None:
     """Whether the old writer's last upload came before the claim or after it."""

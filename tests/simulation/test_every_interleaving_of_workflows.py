@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-import coldstream.plans.claim as plans_claim
 from coldstream.errors import ConflictError, NotFoundError
 from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.root import Root
@@ -280,7 +279,6 @@ def test_a_repair_and_another_end_well_in_every_order(other: str) -> None:
     in_all_orders("repair", other, "commit", begin=damaged)
 
 
-@pytest.mark.skipif(not hasattr(plans_claim, "KnownHistory"), reason="claims do not truncate yet")
 @pytest.mark.parametrize("other", ["commit", "rebalance", "retain", "consolidate", "collect"])
 @pytest.mark.parametrize("where", ["at a border", "a fragment", "in a group"])
 @in_part_and_in_full
@@ -290,7 +288,6 @@ def test_a_claim_that_cuts_and_another_end_well_in_every_order(
     in_all_orders(f"claim that cuts {where}", other, lost_answers=full or other == "commit")
 
 
-@pytest.mark.skipif(not hasattr(plans_claim, "KnownHistory"), reason="claims do not truncate yet")
 @pytest.mark.parametrize(
     "other",
     [*slow(["rebalance", "retain", "collect"]), *long(["consolidate"])],
