@@ -134,6 +134,7 @@ def bucket_is_as_the_trees_say(request: pytest.FixtureRequest) -> Iterator[None]
             run_ms=0,
             now_ms=time.time_ns() // 1_000_000,
             dry_run=True,
+            held=lambda _: False,
         )
         assert not found.unique
         assert not found.foreign

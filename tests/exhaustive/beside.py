@@ -79,7 +79,15 @@ def _retires(context: Context) -> object:
 def collects(context: Context) -> list[Look]:
     """One run, and what it looked at before it deleted."""
     context, looks = overheard(context)
-    collect(context, bucket_of(context), STREAM, grace_ms=GRACE_MS, run_ms=NOW_MS, now_ms=NOW_MS)
+    collect(
+        context,
+        bucket_of(context),
+        STREAM,
+        grace_ms=GRACE_MS,
+        run_ms=NOW_MS,
+        now_ms=NOW_MS,
+        held=lambda _: False,
+    )
     return looks
 
 
@@ -159,6 +167,7 @@ def a_stream(*, rival: bool = True) -> Place:
         grace_ms=GRACE_MS,
         run_ms=clock.ms,
         now_ms=clock.ms,
+        held=lambda _: False,
     )
     clock.ms = NOW_MS
     upload(place, piece(80, 90, uid=81))
@@ -208,5 +217,13 @@ def collected_for_days(place: Place, runs: int = 5) -> Place:
     for _ in range(runs):
         now += 2 * GRACE_MS
         place = later(place, now)
-        collect(context_of(place), place.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
+        collect(
+            context_of(place),
+            place.store,
+            STREAM,
+            grace_ms=GRACE_MS,
+            run_ms=now,
+            now_ms=now,
+            held=lambda _: False,
+        )
     return place

@@ -391,7 +391,13 @@ def test_only_the_sweep_touches_a_stream_that_is_being_deleted(final: bool) -> N
             context, bucket_of(context), STREAM, target_size=2**10, branching=M, pause=no_pause
         ),
         lambda context: collect(
-            context, bucket_of(context), STREAM, grace_ms=1, run_ms=NOW_MS, now_ms=NOW_MS
+            context,
+            bucket_of(context),
+            STREAM,
+            grace_ms=1,
+            run_ms=NOW_MS,
+            now_ms=NOW_MS,
+            held=lambda _: False,
         ),
     ]
     for act in others:

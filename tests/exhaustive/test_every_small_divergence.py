@@ -25,7 +25,7 @@ from coldstream.manifest.entries import Entries, Entry, EntryKind
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import LastChunk, Root
 from coldstream.plans.claim import KnownHistory, LocalChunk
-from coldstream.usecases.divergence import divergence
+from coldstream.usecases.divergence import divergence, nobody_else
 from tests.exhaustive.small_claims import (
     OWNER,
     Expected,
@@ -191,7 +191,7 @@ def test_a_log_that_is_retired_while_it_is_compared_never_cuts_anything_off() ->
                 object.__setattr__(retiring, "kept", log[lost:])
                 object.__setattr__(retiring, "after", after)
                 try:
-                    cut = divergence(remote.context, STREAM, root, retiring)
+                    cut = divergence(remote.context, STREAM, root, retiring, alone=nobody_else)
                 except (DivergedError, UnavailableError):
                     continue
                 if cut is not None:

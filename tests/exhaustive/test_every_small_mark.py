@@ -115,7 +115,14 @@ class Place:
         item = self.items.items[STREAM]
         self.items.items[STREAM] = replace(item, **changes)
 
-    def collect(self, deleter: Any = None, *, skew: int = 0, **more: Any) -> Collection:
+    def collect(
+        self,
+        deleter: Any = None,
+        *,
+        skew: int = 0,
+        held: Callable[[CatalogItem], bool] = lambda _: False,
+        **more: Any,
+    ) -> Collection:
         self.items.live = True
         try:
             return collect(
@@ -125,6 +132,7 @@ class Place:
                 grace_ms=GRACE,
                 run_ms=max(0, self.now + skew),
                 now_ms=self.now + skew,
+                held=held,
                 **more,
             )
         finally:

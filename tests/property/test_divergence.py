@@ -175,7 +175,8 @@ class Cluster:
         while True:
             done = collect(
                 self.remote.new_context(), self.remote.memory, STREAM,
-                grace_ms=GRACE, run_ms=self.now, now_ms=self.now, cursor=cursor,
+                grace_ms=GRACE, run_ms=self.now, now_ms=self.now,
+                cursor=cursor, held=lambda _: False,
             )  # fmt: skip
             cursor = done.cursor
             if cursor is None:

@@ -214,6 +214,7 @@ class Cluster:
             grace_ms=GRACE,
             run_ms=self.now,
             now_ms=self.now,
+            held=lambda _: False,
         )
 
     def step(self) -> None:
@@ -463,7 +464,15 @@ def keeps_the_quarantine(cluster: Cluster, kept: set[str]) -> None:
     for _ in range(4):
         cluster.now += 3 * GRACE
         with suppress(ColdstreamError):
-            collect(context, copy, STREAM, grace_ms=GRACE, run_ms=cluster.now, now_ms=cluster.now)
+            collect(
+                context,
+                copy,
+                STREAM,
+                grace_ms=GRACE,
+                run_ms=cluster.now,
+                now_ms=cluster.now,
+                held=lambda _: False,
+            )
     assert kept <= set(copy.objects), "collect has taken the last copy of a lost timeline"
 
 

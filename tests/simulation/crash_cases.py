@@ -245,6 +245,7 @@ def collects(context: Context, place: Place) -> Collection:
         grace_ms=GRACE_MS,
         run_ms=now(place),
         now_ms=now(place),
+        held=lambda _: False,
     )
 
 

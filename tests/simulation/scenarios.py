@@ -218,6 +218,7 @@ def collects(now_ms: int) -> Callable[[Context], object]:
         grace_ms=GRACE_MS,
         run_ms=now_ms,
         now_ms=now_ms,
+        held=lambda _: False,
     )
 
 

@@ -147,7 +147,13 @@ def settle(place: Place) -> None:
         for _ in range(2):
             now = place.clock_ms()
             sweep_stragglers(
-                process(place), place.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now
+                process(place),
+                place.store,
+                STREAM,
+                grace_ms=GRACE_MS,
+                run_ms=now,
+                now_ms=now,
+                held=lambda _: False,
             )
             wait(place, 2 * GRACE_MS)
         return

@@ -89,7 +89,13 @@ def consolidates(context: Context) -> object:
 
 def collects(context: Context) -> object:
     return collect(
-        context, bucket_of(context), STREAM, grace_ms=GRACE_MS, run_ms=NOW_MS, now_ms=NOW_MS
+        context,
+        bucket_of(context),
+        STREAM,
+        grace_ms=GRACE_MS,
+        run_ms=NOW_MS,
+        now_ms=NOW_MS,
+        held=lambda _: False,
     )
 
 
@@ -138,7 +144,15 @@ def a_tree() -> Place:
     upload(place, piece(40, 50, uid=401), piece(10, 20, uid=101))
     now = 2 * GRACE_MS
     context = context_of(place, ids)
-    collect(context, place.store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
+    collect(
+        context,
+        place.store,
+        STREAM,
+        grace_ms=GRACE_MS,
+        run_ms=now,
+        now_ms=now,
+        held=lambda _: False,
+    )
     now = NOW_MS
     upload(place, piece(120, 130, uid=121))
     return place
@@ -217,7 +231,15 @@ def _collects_for_days(place: Place) -> None:
     for _ in range(6):
         now += 2 * GRACE_MS
         store: Any = later.store
-        collect(context_of(later), store, STREAM, grace_ms=GRACE_MS, run_ms=now, now_ms=now)
+        collect(
+            context_of(later),
+            store,
+            STREAM,
+            grace_ms=GRACE_MS,
+            run_ms=now,
+            now_ms=now,
+            held=lambda _: False,
+        )
     root = holds(later, damaged=[piece(40, 50, uid=41).path(PREFIX)])
     assert root is not None
     if root.quarantine_key:

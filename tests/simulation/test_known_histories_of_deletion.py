@@ -236,7 +236,13 @@ def a_collector_runs_while_a_rebuild_works() -> None:
         context = stream.context(store=Remembering(stream.place.store, known))
         with suppress(ConflictError):
             collect(
-                context, Slow(), STREAM, grace_ms=GRACE_MS, run_ms=stream.now, now_ms=stream.now
+                context,
+                Slow(),
+                STREAM,
+                grace_ms=GRACE_MS,
+                run_ms=stream.now,
+                now_ms=stream.now,
+                held=lambda _: False,
             )
 
     catalog = Tapped(
@@ -277,6 +283,7 @@ def an_upload_comes_after_the_sweep() -> None:
                 grace_ms=GRACE_MS,
                 run_ms=stream.now,
                 now_ms=stream.now,
+                held=lambda _: False,
             )
             stream.now += GRACE_MS
     except ColdstreamError as exc:

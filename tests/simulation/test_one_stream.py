@@ -391,6 +391,7 @@ class OneStream(RuleBasedStateMachine):
                     grace_ms=GRACE_MS,
                     run_ms=self.now,
                     now_ms=self.now,
+                    held=lambda _: False,
                 )
             return collect(
                 context,
@@ -399,6 +400,7 @@ class OneStream(RuleBasedStateMachine):
                 grace_ms=GRACE_MS,
                 run_ms=self.now,
                 now_ms=self.now,
+                held=lambda _: False,
             )
 
         self.doing(crash, act)
@@ -583,6 +585,7 @@ class OneStream(RuleBasedStateMachine):
                     grace_ms=GRACE_MS,
                     run_ms=self.now,
                     now_ms=self.now,
+                    held=lambda _: False,
                 )
             assert not self.store.objects
 
@@ -598,7 +601,13 @@ class OneStream(RuleBasedStateMachine):
         for _ in range(6):
             self.now += 2 * GRACE_MS
             report = collect(
-                context, self.store, STREAM, grace_ms=GRACE_MS, run_ms=self.now, now_ms=self.now
+                context,
+                self.store,
+                STREAM,
+                grace_ms=GRACE_MS,
+                run_ms=self.now,
+                now_ms=self.now,
+                held=lambda _: False,
             )
         assert report.waiting.objects == 0
         loaded = load(context, STREAM)

@@ -79,7 +79,9 @@ def test_a_restored_older_item_never_hides_what_the_bucket_has(remote: Remote) -
     context = with_table(remote.context, restored)
 
     with pytest.raises(ConflictError):
-        collect(context, remote.memory, STREAM, grace_ms=0, run_ms=0, now_ms=0)
+        collect(
+            context, remote.memory, STREAM, grace_ms=0, run_ms=0, now_ms=0, held=lambda _: False
+        )
     adopt(context, STREAM)
 
     assert load(context, STREAM).root.next_offset == 50
@@ -202,7 +204,9 @@ def test_a_stream_that_was_deleted_for_good_never_comes_back_half_swept(remote: 
     assert (now.state, now.revision) == (StreamState.DELETED, item.revision + 1)
     assert now.state_token != item.state_token
     for _ in range(2):  # seen, and then gone
-        sweep_stragglers(context, remote.memory, STREAM, grace_ms=0, run_ms=0, now_ms=0)
+        sweep_stragglers(
+            context, remote.memory, STREAM, grace_ms=0, run_ms=0, now_ms=0, held=lambda _: False
+        )
     assert not remote.memory.objects
 
 

@@ -45,6 +45,7 @@ class Tier(Remote):
             grace_ms=GRACE,
             run_ms=self.now,
             now_ms=self.now,
+            held=more.pop("held", lambda _: False),  # type: ignore[arg-type]
             **more,  # type: ignore[arg-type]
         )
 
@@ -307,7 +308,7 @@ def test_a_clock_that_is_ahead_shortens_no_grace_time(tier: Tier, ahead: int) ->
     def look() -> Collection:
         return collect(
             tier.context, tier.memory, STREAM, grace_ms=GRACE, run_ms=tier.now + ahead,
-            now_ms=tier.now + ahead,
+            now_ms=tier.now + ahead, held=lambda _: False,
         )  # fmt: skip
 
     (old,) = tier.upload(piece(0, 10, uid=900))

@@ -74,7 +74,14 @@ def whenever(target: Any, name: str, act: Callable[[], None], *, when: str = "")
 
 def step(tier: Tier, context: Context, **more: Any) -> Collection:
     return collect(
-        context, tier.memory, STREAM, grace_ms=GRACE, run_ms=tier.now, now_ms=tier.now, **more
+        context,
+        tier.memory,
+        STREAM,
+        grace_ms=GRACE,
+        run_ms=tier.now,
+        now_ms=tier.now,
+        held=lambda _: False,
+        **more,
     )
 
 

@@ -99,7 +99,15 @@ def test_what_only_a_root_that_never_landed_names_outlives_a_restore_of_the_tabl
     adopt(context, STREAM)
     for _ in range(5):
         tier.now += 2 * GRACE
-        collect(context, tier.memory, STREAM, grace_ms=GRACE, run_ms=tier.now, now_ms=tier.now)
+        collect(
+            context,
+            tier.memory,
+            STREAM,
+            grace_ms=GRACE,
+            run_ms=tier.now,
+            now_ms=tier.now,
+            held=lambda _: False,
+        )
 
     assert not tier.missing(context)
     root = load(context, STREAM).root

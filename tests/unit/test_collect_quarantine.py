@@ -333,7 +333,7 @@ def test_without_the_record_or_the_root_that_it_names_nothing_is_deleted(
         with pytest.raises((NotFoundError, CorruptDataError)) as caught:
             collect(
                 tier.new_context(), tier.memory, STREAM,
-                grace_ms=GRACE, run_ms=tier.now, now_ms=tier.now,
+                grace_ms=GRACE, run_ms=tier.now, now_ms=tier.now, held=lambda _: False,
             )  # fmt: skip
 
     assert caught.value.key == path

@@ -250,7 +250,9 @@ def test_a_week_of_one_small_fragment_a_minute_ends_as_a_few_full_ones_unseen_by
     assert (again.merges, again.commits) == (0, 0)  # written twice, never again and again
 
     for run in (1, 2):  # the grace time is nothing here
-        collect(context, remote.memory, STREAM, grace_ms=0, run_ms=run, now_ms=run)
+        collect(
+            context, remote.memory, STREAM, grace_ms=0, run_ms=run, now_ms=run, held=lambda _: False
+        )
     left = [row.key for row in listed(remote.memory, data_prefix(PREFIX, STREAM))]
     assert len(left) == 7
     loaded = load(remote.new_context(), STREAM)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,6 +71,7 @@ def stragglers(
     deleter: Any = None,
     grace_ms: int = 0,
     now_ms: int = UNDELETE,
+    held: Callable[[CatalogItem], bool] = lambda _: False,
     **given: Any,
 ) -> Collection:
     """One step of `collect` on a tombstone."""
@@ -81,6 +82,7 @@ def stragglers(
         grace_ms=grace_ms,
         run_ms=now_ms,
         now_ms=now_ms,
+        held=held,
         **given,
     )
 
@@ -593,7 +595,15 @@ def test_what_collect_saw_of_a_live_stream_is_no_proof_of_a_tombstone_with_its_r
         remote.upload(fragment)
         commit_runs(remote.context, STREAM, pause=lambda _: None)
     clock[0] = 12_000
-    collect(remote.context, remote.memory, STREAM, grace_ms=1000, run_ms=clock[0], now_ms=clock[0])
+    collect(
+        remote.context,
+        remote.memory,
+        STREAM,
+        grace_ms=1000,
+        run_ms=clock[0],
+        now_ms=clock[0],
+        held=lambda _: False,
+    )
     assert list_records(remote.context, STREAM)
     item, before = remote.items.items[STREAM], objects(remote)
     # One UpdateItem, which sets the state and nothing else: revision and token stay.

@@ -19,7 +19,7 @@ from coldstream.manifest.root import LastChunk, Root
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.plans.truncate import Cut
 from coldstream.usecases.commit_runs import commit_runs
-from coldstream.usecases.divergence import divergence
+from coldstream.usecases.divergence import divergence, nobody_else
 from coldstream.usecases.rebalance import rebalance
 from coldstream_devkit.fragments import SyntheticFragment
 from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
@@ -43,7 +43,7 @@ def holding(*fragments: SyntheticFragment, epoch: int = 5, branching: int = 0) -
 
 
 def found(remote: Remote, log: KnownHistory, root: Root | None = None) -> Cut | None:
-    return divergence(remote.new_context(), STREAM, root or remote.root(), log)
+    return divergence(remote.new_context(), STREAM, root or remote.root(), log, alone=nobody_else)
 
 
 def history(*chunks: LocalChunk) -> KnownHistory:
@@ -308,7 +308,7 @@ def test_a_divergence_at_the_tail_of_a_long_stream_costs_a_few_requests() -> Non
     root, context = remote.root(), remote.new_context()
     remote.forget()
 
-    cut = divergence(context, STREAM, root, log)
+    cut = divergence(context, STREAM, root, log, alone=nobody_else)
 
     assert cut is not None
     assert cut.offset == 1990
@@ -323,7 +323,7 @@ def test_a_divergence_anywhere_in_a_tree_is_found_with_bounded_work(keep: int) -
     root, context = remote.root(), remote.new_context()
     remote.forget()
 
-    cut = divergence(context, STREAM, root, log)
+    cut = divergence(context, STREAM, root, log, alone=nobody_else)
 
     assert cut is not None
     assert (cut.offset, cut.anew) == (10 * keep, False)
@@ -360,4 +360,4 @@ def test_a_log_that_is_retired_while_it_is_compared_cuts_nothing_off() -> None:
     log = Retiring(diverged(90))
 
     with pytest.raises(UnavailableError, match="retention has moved on"):
-        divergence(remote.new_context(), STREAM, remote.root(), log)
+        divergence(remote.new_context(), STREAM, remote.root(), log, alone=nobody_else)

@@ -65,7 +65,13 @@ class Site:
             self.now += 2 * GRACE_MS
             context = self.context()
             collect(
-                context, self.store, STREAM, grace_ms=GRACE_MS, run_ms=self.now, now_ms=self.now
+                context,
+                self.store,
+                STREAM,
+                grace_ms=GRACE_MS,
+                run_ms=self.now,
+                now_ms=self.now,
+                held=lambda _: False,
             )
 
     def everything_is_there(self) -> bool:

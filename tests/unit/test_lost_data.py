@@ -240,7 +240,15 @@ def test_collect_keeps_what_only_the_record_of_a_lost_attempt_lists() -> None:
 
     for now in range(10**9, 10**9 + 20_000, 5000):
         remote.memory._clock_ms = partial(int, now)
-        collect(remote.new_context(), remote.memory, STREAM, grace_ms=1000, run_ms=now, now_ms=now)
+        collect(
+            remote.new_context(),
+            remote.memory,
+            STREAM,
+            grace_ms=1000,
+            run_ms=now,
+            now_ms=now,
+            held=lambda _: False,
+        )
 
     assert copy.path(PREFIX) in remote.memory.objects
     assert messages(remote) == [(50, 100), (100, 120)]

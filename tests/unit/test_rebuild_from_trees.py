@@ -685,7 +685,13 @@ def test_after_a_rebuild_without_item_and_roots_nothing_in_quarantine_is_deleted
     for _ in range(4):
         now[0] += 5000
         collect(
-            remote.new_context(), remote.memory, STREAM, grace_ms=1000, run_ms=now[0], now_ms=now[0]
+            remote.new_context(),
+            remote.memory,
+            STREAM,
+            grace_ms=1000,
+            run_ms=now[0],
+            now_ms=now[0],
+            held=lambda _: False,
         )
 
     assert current_record(remote.new_context(), STREAM)[1].timelines == record.timelines

@@ -141,7 +141,15 @@ def test_nobody_commits_or_deletes_while_a_rebuild_has_died(remote: Remote) -> N
     with pytest.raises(ConflictError):
         commit_runs(remote.context, STREAM, pause=no_pause)
     with pytest.raises(ConflictError):
-        collect(remote.context, remote.memory, STREAM, grace_ms=0, run_ms=0, now_ms=0)
+        collect(
+            remote.context,
+            remote.memory,
+            STREAM,
+            grace_ms=0,
+            run_ms=0,
+            now_ms=0,
+            held=lambda _: False,
+        )
     rebuild(remote.context, STREAM, branching=M, dry_run=False)
     assert_sound(remote.context)
     assert remote.items.items[STREAM].state is StreamState.LIVE

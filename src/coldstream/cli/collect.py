@@ -122,6 +122,7 @@ class _Looked:
                     grace_ms=grace_ms,
                     run_ms=begin,
                     now_ms=begin,
+                    held=lambda _: False,  # a look deletes nothing
                     dry_run=True,
                 )
             )
@@ -135,6 +136,7 @@ class _Looked:
                 run_ms=begin,
                 now_ms=begin,
                 cursor=cursor,
+                held=lambda _: False,  # a look deletes nothing
                 dry_run=True,
             )
             self._add(done)

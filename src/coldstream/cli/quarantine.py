@@ -317,6 +317,7 @@ def _strays(remote: Remote, stream: str) -> list[str]:
             run_ms=now_ms,
             now_ms=now_ms,
             cursor=cursor,
+            held=lambda _: False,  # a look deletes nothing
             dry_run=True,
         )
         keys += done.unique

@@ -29,7 +29,7 @@ from coldstream.remote.context import Context
 from coldstream.remote.publish import publish
 from coldstream.remote.roots import Snapshot, load_item
 from coldstream.usecases.amend import PLAIN, Terms, amend
-from coldstream.usecases.divergence import Alone, divergence
+from coldstream.usecases.divergence import Alone, divergence, nobody_else
 from coldstream.usecases.extend import Extension, extend
 from coldstream.usecases.ours import holds_ours
 from coldstream.usecases.overlap import Ends
@@ -141,10 +141,10 @@ def land_claim(
     *,
     log: LocalHistory,
     pause: Callable[[int], None],
+    now_ms: int,
+    alone: Alone,
     attempts: int = 8,
     limit: int = 500,
-    now_ms: int = 0,
-    alone: Alone = lambda begin, end: None,
     shift: int = 0,
     max_leap: int = MAX_EPOCH,
     time_left: Callable[[], bool] = lambda: True,
@@ -162,11 +162,11 @@ def land_claim(
         epoch: of a committed chunk that the local log holds.
         log: the committed part of the local log.
         pause: called with the number of the failed attempt before the next one.
-        attempts: how many commits in a row may fail.
-        limit: fragments in one commit.
         now_ms: for the quarantine record; ms since the Unix epoch.
         alone: asked where the local log begins above what it would have to be compared with: a
             member with an older log must claim then, or another history's end would stay.
+        attempts: how many commits in a row may fail.
+        limit: fragments in one commit.
         shift: of the root, as it was when `epoch` was made of it.
         max_leap: by how much an epoch may be above the one that claimed before it.
         time_left: asked before each commit.
@@ -374,7 +374,7 @@ def check_history(
     Raises:
         DivergedError: the log is another history than the manifest's.
     """
-    cut = divergence(context, stream, root, log)
+    cut = divergence(context, stream, root, log, alone=nobody_else)
     if cut is None:
         return None
     end, chunk = _end_of_data(context, stream, root), cut.evidence

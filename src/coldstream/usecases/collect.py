@@ -102,11 +102,11 @@ def collect(
     grace_ms: int,
     run_ms: int,
     now_ms: int,
+    held: Callable[[CatalogItem], bool],
     cursor: str | None = None,
     dry_run: bool = False,
     time_left: Callable[[], bool] = lambda: True,
     time_to_list: Callable[[], bool] | None = None,
-    held: Callable[[CatalogItem], bool] = lambda _: False,
 ) -> Collection:
     """One step over the stream's objects, from behind `cursor` on.
 
@@ -118,12 +118,12 @@ def collect(
         run_ms: when the run began, the same for all its steps; ms since the Unix epoch.
         now_ms: now; only for what is said about waiting and for a dry run. What is deleted is
             judged by S3's clock.
+        held: whether a legal hold is on the stream; asked right before each batch of deletes.
         cursor: of the step before.
         dry_run: find and say, but write and delete nothing.
         time_left: whether there is time for another batch of deletes.
         time_to_list: whether there is time for another page of the listing, and for the deletes
             that come after it; `time_left` if None.
-        held: whether a legal hold is on the stream; asked right before each batch of deletes.
 
     Raises:
         NotFoundError: no item, or an object of the tree is gone: nothing is deleted.

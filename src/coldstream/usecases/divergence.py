@@ -44,13 +44,17 @@ if TYPE_CHECKING:
 Alone = Callable[[int, int], object]
 
 
+def nobody_else(begin: int, end: int) -> None:
+    """An `Alone` for whom no other log counts."""
+
+
 def divergence(
     context: Context,
     stream: str,
     root: Root,
     log: LocalHistory,
     *,
-    alone: Alone = lambda begin, end: None,
+    alone: Alone,
 ) -> Cut | None:
     """Where `root` has to be cut because the local log proves another history; None if nowhere.
 
@@ -59,7 +63,7 @@ def divergence(
         stream: directory name.
         root: with everything that could be appended to it.
         log: the committed part of the writer's own log.
-        alone: see `Alone`; nobody else has anything by default.
+        alone: see `Alone`.
 
     Raises:
         LostRangeError: from `alone`.

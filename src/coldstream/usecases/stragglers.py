@@ -35,7 +35,7 @@ def sweep_stragglers(
     grace_ms: int,
     run_ms: int,
     now_ms: int,
-    held: Callable[[CatalogItem], bool] = lambda _: False,
+    held: Callable[[CatalogItem], bool],
     dry_run: bool = False,
     cursor: str | None = None,
     time_left: Callable[[], bool] = lambda: True,

@@ -166,7 +166,13 @@ def test_copies_of_an_undo_wait_for_its_claim_however_long_it_takes(
         for _ in range(3):
             now[0] += 2 * grace
             collect(
-                site.context(), site.store, STREAM, grace_ms=grace, run_ms=now[0], now_ms=now[0]
+                site.context(),
+                site.store,
+                STREAM,
+                grace_ms=grace,
+                run_ms=now[0],
+                now_ms=now[0],
+                held=lambda _: False,
             )
 
     context = replace(site.context(), pool=Inline)
@@ -202,7 +208,15 @@ def test_what_an_undo_that_died_has_copied_goes_once_another_has_landed(
     undo(context, site.store, landed, pause=no_pause, now_ms=1)
     for _ in range(3):
         now[0] += 2 * grace
-        collect(site.context(), site.store, STREAM, grace_ms=grace, run_ms=now[0], now_ms=now[0])
+        collect(
+            site.context(),
+            site.store,
+            STREAM,
+            grace_ms=grace,
+            run_ms=now[0],
+            now_ms=now[0],
+            held=lambda _: False,
+        )
 
     assert left
     assert left.isdisjoint(site.store.objects)

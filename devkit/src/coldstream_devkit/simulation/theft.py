@@ -241,7 +241,7 @@ class _Theft:
             now = self.scene.scheduler.now
             collect(
                 self._context(), self.place.store, self.stream, grace_ms=GRACE_MS, run_ms=now,
-                now_ms=now,
+                now_ms=now, held=lambda _: False,
             )  # fmt: skip
         self.scene.buckets["collect beside an undo"] += 1
 
