@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from coldstream.adapters.remedies import remedy_for
+from coldstream.adapters.aws_errors import AWS_ERRORS, code_of, translated
 from coldstream.adapters.settings import MisconfiguredError
-from coldstream.errors import InvalidInputError, PermissionDeniedError, UnavailableError
+from coldstream.errors import InvalidInputError, UnavailableError
 from coldstream.plans.agent_requests import MAX_MESSAGE
 
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
-
-_FORBIDDEN = frozenset(
-    {
-        "AccessDenied",
-        "AccessDeniedException",
-        "ExpiredTokenException",
-        "InvalidClientTokenId",
-        "InvalidSignatureException",
-        "UnrecognizedClientException",
-    }
-)
 
 
 class LambdaClaimFunction:
@@ -44,20 +31,13 @@ class LambdaClaimFunction:
         try:
             response = self._client.invoke(FunctionName=self._name, Payload=request)
             answer = response["Payload"].read(MAX_MESSAGE + 1)
-        except ClientError as exc:
-            code = str(exc.response.get("Error", {}).get("Code", ""))
-            if code in _FORBIDDEN:
-                raise PermissionDeniedError(
-                    f"Lambda refused to invoke {self._name}: {code}", remedy=remedy_for(code)
-                ) from exc
-            if code == "ResourceNotFoundException":
+        except AWS_ERRORS as exc:
+            if code_of(exc) == "ResourceNotFoundException":
                 raise MisconfiguredError(
                     f"there is no function {self._name} in this region and account",
                     remedy="set --claim-function to the stack's output ClaimFunctionName",
                 ) from exc
-            raise UnavailableError(f"Lambda did not answer properly: {exc}") from exc
-        except BotoCoreError as exc:
-            raise UnavailableError(f"Lambda did not answer properly: {exc}") from exc
+            raise translated(exc, f"Lambda, asked for {self._name},") from exc
         if response.get("FunctionError") or len(answer) > MAX_MESSAGE:
             raise UnavailableError(
                 f"the function {self._name} failed, see its log: {answer[:300]!r}"

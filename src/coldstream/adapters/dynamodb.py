@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from coldstream.adapters.dynamodb_errors import REFUSED, code_of, translated, translating
+from coldstream.adapters.aws_errors import code_of
+from coldstream.adapters.dynamodb_errors import REFUSED, translated, translating
 from coldstream.adapters.dynamodb_item import (
     name_values,
     parse_item,

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from coldstream import deployment
+from coldstream.adapters import aws_errors
+from coldstream.adapters.aws_errors import code_of
 from coldstream.errors import (
     ColdstreamError,
     InternalError,
     InvalidInputError,
-    PermissionDeniedError,
-    UnavailableError,
 )
 from coldstream.ports import Metric
 
@@ -31,17 +31,6 @@ _MAX_VALUE = 2.0**360
 _MAX_DIMENSIONS = 29
 _MAX_TEXT = 255
 
-_FORBIDDEN = frozenset(
-    {
-        "AccessDenied",
-        "AccessDeniedException",
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "InvalidClientTokenId",
-        "SignatureDoesNotMatch",
-        "UnrecognizedClientException",
-    }
-)
 _MALFORMED = frozenset(
     {
         "InvalidParameterCombination",
@@ -150,11 +139,6 @@ def _is_text(value: str) -> bool:
 
 def translated(exc: Exception) -> ColdstreamError:
     """The error of ours that a boto3 error means."""
-    code = (
-        str(exc.response.get("Error", {}).get("Code", "")) if isinstance(exc, ClientError) else ""
-    )
-    if code in _FORBIDDEN:
-        return PermissionDeniedError(f"CloudWatch refused the metrics: {code}")
-    if code in _MALFORMED:
+    if code_of(exc) in _MALFORMED:
         return InternalError(f"CloudWatch refused what we should not have sent: {exc}")
-    return UnavailableError(f"CloudWatch did not answer properly: {exc}")
+    return aws_errors.translated(exc, "CloudWatch")

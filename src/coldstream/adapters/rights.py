@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from coldstream.adapters import sqs as queue
-from coldstream.adapters.dynamodb_errors import REFUSED, code_of, translated, translating
+from coldstream.adapters import aws_errors
+from coldstream.adapters.aws_errors import code_of
+from coldstream.adapters.dynamodb_errors import REFUSED, translated, translating
 from coldstream.errors import UnavailableError
 from coldstream.names import CATALOG_PARTITION_KEY, CATALOG_SORT_KEY, heartbeat_partition
 
@@ -99,4 +100,4 @@ class AwsRights:
         try:
             self._sqs.send_message(QueueUrl=self._queue_url, MessageBody=_NOTHING)
         except (ClientError, BotoCoreError) as exc:
-            raise queue.translated(exc) from exc
+            raise aws_errors.translated(exc, "SQS") from exc

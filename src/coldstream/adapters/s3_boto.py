@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from coldstream.adapters.absence import telling_absence
+from coldstream.adapters.aws_errors import code_of
 from coldstream.adapters.bodies import check_body
-from coldstream.adapters.s3_errors import TAKEN, code_of, translated
+from coldstream.adapters.s3_errors import TAKEN, translated
 from coldstream.adapters.s3_list import Lister
 from coldstream.adapters.settings import MisconfiguredError
 from coldstream.errors import (

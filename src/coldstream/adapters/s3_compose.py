@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from coldstream.adapters.absence import telling_absence
+from coldstream.adapters.aws_errors import code_of
 from coldstream.adapters.parts import check_parts
 from coldstream.adapters.s3_boto import WRITE_ID, BotoObjectStore, written_by
-from coldstream.adapters.s3_errors import TAKEN, code_of, translated
+from coldstream.adapters.s3_errors import TAKEN, translated
 from coldstream.errors import (
     AlreadyExistsError,
     ColdstreamError,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from coldstream.adapters.s3_errors import FORBIDDEN, MISSING, code_of, translated
+from coldstream.adapters.aws_errors import FORBIDDEN, code_of
+from coldstream.adapters.s3_errors import MISSING, translated
 from coldstream.errors import (
     ColdstreamError,
     InternalError,

@@ -23,9 +23,9 @@ from botocore.compat import HTTPHeaders
 from botocore.exceptions import ClientError, HTTPClientError
 from botocore.utils import get_environ_proxies
 
+from coldstream.adapters.aws_errors import code_of
 from coldstream.adapters.s3 import S3ObjectStore
 from coldstream.adapters.s3_boto import WRITE_ID, BotoObjectStore
-from coldstream.adapters.s3_errors import code_of
 from coldstream.adapters.wire import BrokenWireError, Pace, Unpaced, Waits, Wire
 from coldstream.crc import crc32
 from coldstream.errors import UnavailableError

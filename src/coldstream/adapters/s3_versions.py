@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from coldstream.adapters.s3_errors import FORBIDDEN, MISSING, translated
+from coldstream.adapters.aws_errors import FORBIDDEN
+from coldstream.adapters.s3_errors import MISSING, translated
 from coldstream.errors import (
     ColdstreamError,
     InternalError,

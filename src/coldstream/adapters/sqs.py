@@ -5,26 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from coldstream.adapters.remedies import remedy_for
-from coldstream.errors import ColdstreamError, PermissionDeniedError, UnavailableError
+from coldstream.adapters.aws_errors import AWS_ERRORS, translated
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
-
-_FORBIDDEN = frozenset(
-    {
-        "AccessDenied",
-        "AccessDeniedException",
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "InvalidClientTokenId",
-        "InvalidSignatureException",
-        "SignatureDoesNotMatch",
-        "UnrecognizedClientException",
-    }
-)
 
 
 class QueueCommitRequests:
@@ -44,16 +28,5 @@ class QueueCommitRequests:
             self._client.send_message(
                 QueueUrl=self._queue_url, MessageBody=json.dumps({"stream": stream})
             )
-        except (ClientError, BotoCoreError) as exc:
-            raise translated(exc).located(stream=stream) from exc
-
-
-def translated(exc: Exception) -> ColdstreamError:
-    """The error of ours that a boto3 error of SQS means."""
-    code = (
-        str(exc.response.get("Error", {}).get("Code", "")) if isinstance(exc, ClientError) else ""
-    )
-    remedy = remedy_for(code, exc)
-    if code in _FORBIDDEN:
-        return PermissionDeniedError(f"SQS refused: {code}", remedy=remedy)
-    return UnavailableError(f"SQS did not answer properly: {exc}", remedy=remedy)
+        except AWS_ERRORS as exc:
+            raise translated(exc, "SQS").located(stream=stream) from exc

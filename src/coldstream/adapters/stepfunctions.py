@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from coldstream.adapters import aws_errors
+from coldstream.adapters.aws_errors import code_of
 from coldstream.adapters.executions import check_execution_name, input_text
 from coldstream.deployment import ERROR_REPORTED
 from coldstream.errors import (
@@ -22,7 +24,6 @@ from coldstream.errors import (
     InternalError,
     InvalidInputError,
     NotFoundError,
-    PermissionDeniedError,
     UnavailableError,
     UnknownOutcomeError,
 )
@@ -35,14 +36,6 @@ _EXISTS = "ExecutionAlreadyExists"
 _MISSING = frozenset({"ExecutionDoesNotExist", "StateMachineDoesNotExist"})
 _INVALID = frozenset({"InvalidExecutionInput", "InvalidName"})
 _MALFORMED = frozenset({"InvalidArn", "ValidationException", "StateMachineTypeNotSupported"})
-_FORBIDDEN = frozenset(
-    {
-        "AccessDeniedException",
-        "ExpiredTokenException",
-        "InvalidSignatureException",
-        "UnrecognizedClientException",
-    }
-)
 _STATUS = {
     "RUNNING": ExecutionStatus.RUNNING,
     "PENDING_REDRIVE": ExecutionStatus.RUNNING,
@@ -87,7 +80,7 @@ class StepFunctionsWorkflows:
                 )
                 return True
             except (ClientError, BotoCoreError) as exc:
-                if _code(exc) == _EXISTS:
+                if code_of(exc) == _EXISTS:
                     return self._is_ours(workflow, name, text)
                 error = translated(exc, f"{workflow} {name}")
                 if not isinstance(error, UnavailableError):
@@ -128,21 +121,13 @@ class StepFunctionsWorkflows:
         return f"{machine}{workflow}:{name}"
 
 
-def _code(exc: Exception) -> str:
-    return (
-        str(exc.response.get("Error", {}).get("Code", "")) if isinstance(exc, ClientError) else ""
-    )
-
-
 def translated(exc: Exception, what: str) -> ColdstreamError:
     """The error of ours that a boto3 error about `what` means."""
-    code = _code(exc)
+    code = code_of(exc)
     if code in _MISSING:
         return NotFoundError(f"no such workflow or execution: {what}")
-    if code in _FORBIDDEN:
-        return PermissionDeniedError(f"Step Functions refused the request: {code}")
     if code in _INVALID:
         return InvalidInputError(f"Step Functions does not take name or input of {what}: {code}")
     if code in _MALFORMED:
         return InternalError(f"Step Functions refused what we should not have asked: {exc}")
-    return UnavailableError(f"Step Functions did not answer properly: {exc}")
+    return aws_errors.translated(exc, "Step Functions")

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from http.client import HTTPException
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -36,6 +36,9 @@ from coldstream.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
+
+if TYPE_CHECKING:
+    from coldstream.adapters.glue_schemas import GlueSchemas
 
 ENV_AUTH = "COLDSTREAM_REGISTRY_AUTH"
 _MAX_ANSWER = 4 * 2**20
@@ -193,13 +196,13 @@ class GlueRegistry:
     """AWS Glue's.
 
     Args:
-        client: of boto3, for the service glue.
+        schemas: as Glue gives them.
     """
 
     indexed = False
 
-    def __init__(self, client: Any) -> None:
-        self._client = client
+    def __init__(self, schemas: GlueSchemas) -> None:
+        self._schemas = schemas
         self._known: dict[str, Schema] = {}
 
     def split(self, body: bytes, limit: int) -> tuple[str, bytes]:
@@ -227,21 +230,7 @@ class GlueRegistry:
         )
 
     def _asked(self, **which: Any) -> Schema:
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            answer = self._client.get_schema_version(**which)
-        except ClientError as exc:
-            code = exc.response.get("Error", {}).get("Code", "")
-            words = f"Glue's schema registry answers {code}"
-            if code == "EntityNotFoundException":
-                raise NotFoundError(words) from exc
-            if code == "AccessDeniedException":
-                raise PermissionDeniedError(words) from exc
-            raise UnavailableError(words) from exc
-        except BotoCoreError as exc:
-            raise UnavailableError(f"Glue's schema registry: {exc}") from exc
-        return Schema(answer["DataFormat"], answer["SchemaDefinition"])
+        return Schema(*self._schemas.version(**which))
 
 
 @cache
@@ -249,6 +238,6 @@ def open_registry(where: str) -> Registry:
     """The registry that `BodySteps.registry` names; one a process, which remembers schemas."""
     if where != "glue":
         return HttpRegistry(where)
-    import boto3
+    from coldstream.adapters.glue_schemas import open_glue_schemas
 
-    return GlueRegistry(boto3.client("glue"))
+    return GlueRegistry(open_glue_schemas())

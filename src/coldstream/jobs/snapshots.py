@@ -18,7 +18,6 @@ from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from botocore.exceptions import BotoCoreError, ClientError
 from pyarrow.fs import FileSelector, FileType
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
@@ -31,6 +30,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
+from coldstream.adapters.aws_errors import AWS_ERRORS, FORBIDDEN, code_of
 from coldstream.errors import (
     AlreadyExistsError,
     ColdstreamError,
@@ -44,9 +44,6 @@ from coldstream.jobs.materialise.files import Files, StoredFiles
 #: The last column of every table, by which its files are divided; sorts by time.
 PARTITION = "snapshot"
 _COMPRESSION = "zstd"
-_FORBIDDEN = frozenset(
-    {"AccessDeniedException", "ExpiredTokenException", "UnrecognizedClientException"}
-)
 _MISSING = "EntityNotFoundException"
 #: In the summary of the commit that a run makes.
 SNAPSHOT_PROPERTY = "coldstream.snapshot"
@@ -204,7 +201,7 @@ class SnapshotTables:
                 name = f"{self._database}.{table.name}"
                 with suppress(NoSuchTableError), _refusing_others(name):
                     self._catalog.load_table(name)
-        except (ClientError, BotoCoreError, OSError, NoSuchNamespaceError) as exc:
+        except (*AWS_ERRORS, OSError, NoSuchNamespaceError) as exc:
             raise _translated(exc, name) from exc
 
     def add(self, table: SnapshotTable, snapshot: TableSnapshot) -> None:
@@ -231,7 +228,7 @@ class SnapshotTables:
                     _commit(loaded, table, snapshot, paths)
                     return
                 self._pause(attempt)
-        except (ClientError, BotoCoreError, OSError, NoSuchNamespaceError) as exc:
+        except (*AWS_ERRORS, OSError, NoSuchNamespaceError) as exc:
             raise _translated(exc, name) from exc
         raise UnavailableError(f"{name} was changed by others {_ATTEMPTS} times in a row")
 
@@ -338,11 +335,9 @@ def _commit(
 
 
 def _translated(exc: Exception, what: str) -> ColdstreamError:
-    code = (
-        str(exc.response.get("Error", {}).get("Code", "")) if isinstance(exc, ClientError) else ""
-    )
+    code = code_of(exc)
     if code == _MISSING or isinstance(exc, NoSuchNamespaceError):
         return NotFoundError(f"the catalog has no database for {what}")
-    if code in _FORBIDDEN:
+    if code in FORBIDDEN:
         return PermissionDeniedError(f"Glue refused to change {what}: {code}")
     return UnavailableError(f"no proper answer about {what}: {exc}")

@@ -18,7 +18,7 @@ from botocore.exceptions import (
 from moto import mock_aws
 from obstore import exceptions as obstore_errors
 
-from coldstream.adapters import dynamodb_errors, s3, s3_boto, s3_errors, sqs, stepfunctions
+from coldstream.adapters import aws_errors, dynamodb_errors, s3, s3_boto, s3_errors, stepfunctions
 from coldstream.adapters.claim_function import LambdaClaimFunction
 from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.s3_boto import BotoObjectStore
@@ -181,7 +181,7 @@ def test_what_to_do_about_a_code_that_is_no_missing_right_is_said_by_every_servi
         s3_boto.translated(error, "k"),
         s3._translated(of_obstore, "k"),
         dynamodb_errors.translated(error),
-        sqs.translated(error),
+        aws_errors.translated(error, "SQS"),
     ):
         assert word in (said.remedy or "")
         assert code in str(said)

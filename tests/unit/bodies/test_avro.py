@@ -10,6 +10,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from coldstream.adapters.glue_schemas import GlueSchemas
 from coldstream.bodies.avro import AvroBodies, parsed
 from coldstream.bodies.registry import GlueRegistry, HttpRegistry
 from coldstream.errors import CorruptDataError, InvalidInputError
@@ -412,7 +413,7 @@ def test_a_body_with_the_head_of_glue_is_read_by_the_version_that_it_names(packe
     import zlib
 
     client = Glue()
-    bodies = AvroBodies("", GlueRegistry(client), 2**20)
+    bodies = AvroBodies("", GlueRegistry(GlueSchemas(client)), 2**20)
     rest = encoded(VALUE, ORDER)
     head = bytes([3, 5 if packed else 0]) + bytes(15) + b"\x09"
 
@@ -422,4 +423,6 @@ def test_a_body_with_the_head_of_glue_is_read_by_the_version_that_it_names(packe
     with pytest.raises(CorruptDataError, match="head of Glue's"):
         bodies(framed(1, rest))
     with pytest.raises(CorruptDataError, match="more than 100 bytes"):
-        GlueRegistry(client).split(bytes([3, 5]) + bytes(16) + zlib.compress(bytes(101)), 100)
+        GlueRegistry(GlueSchemas(client)).split(
+            bytes([3, 5]) + bytes(16) + zlib.compress(bytes(101)), 100
+        )

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
+from coldstream.adapters.glue_schemas import GlueSchemas
 from coldstream.bodies.protobuf import ProtobufBodies, message_indexes
 from coldstream.bodies.registry import GlueRegistry, HttpRegistry
 from coldstream.errors import CorruptDataError, InvalidInputError
@@ -364,7 +365,7 @@ def test_a_body_of_another_message_than_the_table_s_is_told_and_not_read_by_its_
 
 def test_with_the_head_of_glue_a_body_is_the_message_of_that_number_among_all_by_name() -> None:
     client: Any = None  # it has source text only, so nobody asks it
-    bodies = ProtobufBodies(SCHEMA, NAME, GlueRegistry(client), 2**20)
+    bodies = ProtobufBodies(SCHEMA, NAME, GlueRegistry(GlueSchemas(client)), 2**20)
     head = bytes([3, 0]) + bytes(16)
 
     assert json.loads(bodies(head + b"\x01" + an_order())) == AS_JSON

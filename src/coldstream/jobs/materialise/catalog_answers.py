@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     BadRequestError,
@@ -23,6 +22,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 
+from coldstream.adapters.aws_errors import AWS_ERRORS, FORBIDDEN, code_of, status_of
 from coldstream.errors import (
     ColdstreamError,
     CorruptDataError,
@@ -32,13 +32,6 @@ from coldstream.errors import (
     UnavailableError,
 )
 
-_FORBIDDEN = frozenset(
-    {
-        *("AccessDenied", "AccessDeniedException", "ExpiredToken", "ExpiredTokenException"),
-        *("InvalidAccessKeyId", "InvalidClientTokenId", "SignatureDoesNotMatch"),
-        "UnrecognizedClientException",
-    }
-)
 _NOT_ALLOWED = (ForbiddenError, UnauthorizedError, AuthorizationExpiredError, OAuthError)
 #: Answers below 500 that mean "later": the code of botocore's own retries.
 _LATER = frozenset(
@@ -67,8 +60,9 @@ def meaning(error: Exception, table: str) -> ColdstreamError | None:
     if isinstance(error, ColdstreamError):
         return error
     words = f"{type(error).__name__}: {error}"
-    if isinstance(error, ClientError):
-        return _of_aws(error, table, words)
+    answered = status_of(error)
+    if answered is not None:
+        return _of_aws(code_of(error), answered, table, words)
     if isinstance(error, _NOT_ALLOWED):
         return PermissionDeniedError(f"the catalog refused to serve {table}: {words}")
     if isinstance(error, BadRequestError):
@@ -85,7 +79,7 @@ def meaning(error: Exception, table: str) -> ColdstreamError | None:
     if isinstance(error, FileNotFoundError):
         return CorruptDataError(f"a file of {table} is gone: {words}")
     # What pyarrow and requests raise about files and connections is an OSError.
-    if isinstance(error, OSError | BotoCoreError | RESTError):
+    if isinstance(error, (OSError, RESTError, *AWS_ERRORS)):
         return UnavailableError(f"no proper answer about {table}: {words}")
     return None
 
@@ -97,10 +91,8 @@ def _status(error: Exception) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _of_aws(error: ClientError, table: str, words: str) -> ColdstreamError:
-    code = str(error.response.get("Error", {}).get("Code", ""))
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 500)
-    if code in _FORBIDDEN:
+def _of_aws(code: str, status: int, table: str, words: str) -> ColdstreamError:
+    if code in FORBIDDEN:
         return PermissionDeniedError(f"AWS refused to serve {table}: {words}")
     if status >= 500 or code in _LATER:
         return UnavailableError(f"no proper answer about {table}: {words}")

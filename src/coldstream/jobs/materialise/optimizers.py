@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from botocore.exceptions import ClientError
-
+from coldstream.adapters.aws_errors import AWS_ERRORS, code_of
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.catalog_answers import answers
 
@@ -151,8 +150,8 @@ def switch_on(
 def _found(client: Any, which: Mapping[str, str]) -> Configuration | None:
     try:
         found: Configuration = client.get_table_optimizer(**which)["TableOptimizer"]
-    except ClientError as error:
-        if error.response.get("Error", {}).get("Code") == "EntityNotFoundException":
+    except AWS_ERRORS as error:
+        if code_of(error) == "EntityNotFoundException":
             return None
         raise
     return found.get("configuration") or {}
