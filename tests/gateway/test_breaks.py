@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from coldstream.errors import UnavailableError
-from coldstream.gateway.broker_tier import BrokerTier, CutShortError
+from coldstream.gateway.broker_tier import BrokerTier, SubscriptionEndedError
 from coldstream.gateway.feed import Fed
 from coldstream.gateway.stream import TieredStream, Wanted
 
@@ -58,12 +58,12 @@ def pauses(error: UnavailableError, lasts: list[float]) -> list[float]:
     return broker.pauses
 
 
-CUT, DEAD = CutShortError("hung up"), UnavailableError("does not answer")
+ENDED, DEAD = SubscriptionEndedError("hung up"), UnavailableError("does not answer")
 
 
 @pytest.mark.parametrize(
     ("error", "seconds"),
-    [(CUT, 5.0), (CUT, 86_400.0), (DEAD, 86_400.0)],
+    [(ENDED, 5.0), (ENDED, 86_400.0), (DEAD, 86_400.0)],
     ids=["leader changes", "weeks apart", "another tier"],
 )
 def test_breaks_that_were_long_over_make_nobody_who_waits_at_the_end_late(
@@ -74,7 +74,9 @@ def test_breaks_that_were_long_over_make_nobody_who_waits_at_the_end_late(
 
 
 @pytest.mark.parametrize(
-    ("error", "seconds"), [(CUT, 0.1), (DEAD, 0.0), (DEAD, 10.0)], ids=["cut", "refused", "silent"]
+    ("error", "seconds"),
+    [(ENDED, 0.1), (DEAD, 0.0), (DEAD, 10.0)],
+    ids=["cut", "refused", "silent"],
 )
 def test_attempts_that_fail_one_after_the_other_are_made_less_and_less_often(
     error: UnavailableError, seconds: float

@@ -32,7 +32,7 @@ _AHEAD = 2
 _NO_MEMBER = "no member of the stream answers"
 
 
-class CutShortError(UnavailableError):
+class SubscriptionEndedError(UnavailableError):
     """A subscription that the broker had taken has ended."""
 
 
@@ -155,7 +155,7 @@ class BrokerTier:
             more: properties of the subscription: filters.
 
         Raises:
-            CutShortError: it has begun, and ended.
+            SubscriptionEndedError: it has begun, and ended.
             UnavailableError, NotFoundError, PermissionDeniedError: it has not begun.
             CorruptDataError: what came is no chunk.
         """
@@ -170,7 +170,7 @@ class BrokerTier:
                 yield fed
                 feed.taken()
         except UnavailableError as exc:
-            raise CutShortError(exc.reason, stream=exc.stream) from exc
+            raise SubscriptionEndedError(exc.reason, stream=exc.stream) from exc
         finally:
             await connection.close()
 

@@ -21,7 +21,7 @@ from coldstream.errors import (
     NotFoundError,
     UnavailableError,
 )
-from coldstream.gateway.broker_tier import BrokerTier, CutShortError
+from coldstream.gateway.broker_tier import BrokerTier, SubscriptionEndedError
 from coldstream.gateway.continuity import Continuity
 from coldstream.gateway.feed import Fed
 from coldstream.gateway.hand_off import (
@@ -375,4 +375,4 @@ def _was_well(error: ColdstreamError, lasted: float) -> bool:
         error: that ended it.
         lasted: seconds.
     """
-    return lasted > (_WELL_SECONDS if isinstance(error, CutShortError) else _AGAIN_MOST)
+    return lasted > (_WELL_SECONDS if isinstance(error, SubscriptionEndedError) else _AGAIN_MOST)

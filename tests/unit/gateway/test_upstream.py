@@ -21,7 +21,7 @@ from coldstream.broker.frames import (
     string,
 )
 from coldstream.errors import InvalidInputError, UnavailableError
-from coldstream.gateway.broker_tier import BrokerTier, CutShortError
+from coldstream.gateway.broker_tier import BrokerTier, SubscriptionEndedError
 from coldstream.gateway.upstream import Upstream
 from coldstream.reader.spec import First, Last, Next, Offset, Timestamp
 from coldstream_devkit.generator import build_chunk
@@ -267,12 +267,12 @@ def test_a_subscription_that_has_begun_and_breaks_is_told_from_one_that_never_be
     async def run() -> None:
         nonlocal begins
         tier = BrokerTier(uri(peer), seconds=60)
-        with pytest.raises(CutShortError, match="has changed"):
+        with pytest.raises(SubscriptionEndedError, match="has changed"):
             await anext(tier.follow("/", "orders", 60, {}))
         begins = False
         with pytest.raises(UnavailableError) as found:
             await anext(tier.follow("/", "orders", 60, {}))
-        assert not isinstance(found.value, CutShortError)
+        assert not isinstance(found.value, SubscriptionEndedError)
         await tier.close()
 
     asyncio.run(run())
