@@ -47,7 +47,6 @@ class CloudWatchMetrics:
 
     Args:
         client: a boto3 CloudWatch client with standard retries.
-        namespace: of all metrics.
         service: the dimension that every metric gets, as those of the functions have it.
     """
 
@@ -55,11 +54,9 @@ class CloudWatchMetrics:
         self,
         *,
         client: CloudWatchClient,
-        namespace: str = deployment.METRIC_NAMESPACE,
         service: str = deployment.METRIC_SERVICE,
     ) -> None:
         self._client = client
-        self._namespace = namespace
         self._service = service
 
     def put(self, metrics: Sequence[Metric]) -> None:
@@ -68,7 +65,9 @@ class CloudWatchMetrics:
         for start in range(0, len(metrics), _BATCH):
             batch = [self._datum(each) for each in metrics[start : start + _BATCH]]
             try:
-                self._client.put_metric_data(Namespace=self._namespace, MetricData=batch)
+                self._client.put_metric_data(
+                    Namespace=deployment.METRIC_NAMESPACE, MetricData=batch
+                )
             except (ClientError, BotoCoreError) as exc:
                 raise translated(exc) from exc
 

@@ -40,6 +40,8 @@ _T = TypeVar("_T")
 _START_AGAIN = TAKEN | {"NoSuchUpload"}
 #: Codes that say that we have made a mistake.
 _MALFORMED = frozenset({"EntityTooSmall", "InvalidPart", "InvalidPartOrder", "MalformedXML"})
+#: How often each request, and the upload as a whole, is tried.
+_ATTEMPTS = 4
 
 
 class S3Composer:
@@ -48,18 +50,16 @@ class S3Composer:
     Args:
         client: a boto3 S3 client with standard retries.
         bucket: name.
-        attempts: how often each request, and the upload as a whole, is tried.
     """
 
-    def __init__(self, *, client: S3Client, bucket: str, attempts: int = 4) -> None:
+    def __init__(self, *, client: S3Client, bucket: str) -> None:
         self._client = client
         self._bucket = bucket
-        self._attempts = attempts
 
     def compose(self, key: str, parts: Sequence[Part], *, write_id: str) -> None:
         check_parts(parts)
         self._check_sources([part for part in parts if isinstance(part, CopyPart)])
-        for _ in range(self._attempts):
+        for _ in range(_ATTEMPTS):
             upload = self._trying(partial(self._create, key, write_id), key)
             try:
                 done = [
@@ -139,7 +139,7 @@ class S3Composer:
             AlreadyExistsError, PermissionDeniedError, InternalError: it did not land.
             UnknownOutcomeError: nobody can say.
         """
-        for _ in range(self._attempts):
+        for _ in range(_ATTEMPTS):
             try:
                 self._client.complete_multipart_upload(
                     Bucket=self._bucket,
@@ -179,11 +179,11 @@ class S3Composer:
 
     def _trying(self, call: Callable[[], _T], key: str) -> _T:
         """Call again after no answer, as often as allowed; what fails otherwise, fails."""
-        for attempt in range(1, self._attempts + 1):
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return call()
             except (ClientError, BotoCoreError) as exc:
                 error = translated(exc, key)
-                if attempt == self._attempts or not isinstance(error, UnavailableError):
+                if attempt == _ATTEMPTS or not isinstance(error, UnavailableError):
                     raise error from exc
         raise AssertionError("at least one attempt")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # What XML 1.0 has no way to say, and the line ends that its readers turn into others.
 _NOT_IN_XML = re.compile(r"[^\t\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+#: How often a key is asked for that S3 does not report as gone.
+_ATTEMPTS = 4
 
 
 class S3Deleter:
@@ -33,13 +35,11 @@ class S3Deleter:
     Args:
         client: a boto3 S3 client with standard retries.
         bucket: name.
-        attempts: how often a key is asked for that S3 does not report as gone.
     """
 
-    def __init__(self, *, client: S3Client, bucket: str, attempts: int = 4) -> None:
+    def __init__(self, *, client: S3Client, bucket: str) -> None:
         self._client = client
         self._bucket = bucket
-        self._attempts = attempts
 
     def delete(self, keys: Sequence[str]) -> list[str]:
         if len(keys) > MAX_DELETES:
@@ -48,7 +48,7 @@ class S3Deleter:
         gone: set[str] = set()
         refused: set[str] = set()
         trouble: ColdstreamError | None = None
-        for _ in range(self._attempts):
+        for _ in range(_ATTEMPTS):
             left = [key for key in wanted if key not in gone and key not in refused]
             if not left:
                 break

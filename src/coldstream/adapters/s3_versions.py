@@ -23,6 +23,9 @@ from coldstream.ports import MAX_DELETES, ObjectVersion, VersionPage
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+#: How often a version is asked for that S3 does not report as gone.
+_ATTEMPTS = 4
+
 
 class S3Versions:
     """The `VersionDeleter` port on one bucket.
@@ -30,13 +33,11 @@ class S3Versions:
     Args:
         client: a boto3 S3 client with standard retries.
         bucket: name.
-        attempts: how often a version is asked for that S3 does not report as gone.
     """
 
-    def __init__(self, *, client: S3Client, bucket: str, attempts: int = 4) -> None:
+    def __init__(self, *, client: S3Client, bucket: str) -> None:
         self._client = client
         self._bucket = bucket
-        self._attempts = attempts
 
     def versions(
         self, prefix: str, *, after: tuple[str, str] = ("", ""), limit: int = 1000
@@ -69,7 +70,7 @@ class S3Versions:
         gone: set[tuple[str, str]] = set()
         refused: set[tuple[str, str]] = set()
         trouble: ColdstreamError | None = None
-        for _ in range(self._attempts):
+        for _ in range(_ATTEMPTS):
             left = [name for name in wanted if name not in gone and name not in refused]
             if not left:
                 break

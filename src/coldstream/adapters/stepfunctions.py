@@ -45,6 +45,8 @@ _STATUS = {
     "ABORTED": ExecutionStatus.ABORTED,
 }
 _START = "start"
+#: How often a start without an answer is sent before it counts as unknown.
+_ATTEMPTS = 4
 
 
 class StepFunctionsWorkflows:
@@ -54,7 +56,6 @@ class StepFunctionsWorkflows:
         client: a boto3 Step Functions client with standard retries.
         arn_prefix: what the ARNs of all machines begin with; the workflow's name follows it.
         new_uid: gives a random 64-bit number for each start.
-        attempts: how often a start without an answer is sent before it counts as unknown.
     """
 
     def __init__(
@@ -63,17 +64,15 @@ class StepFunctionsWorkflows:
         client: SFNClient,
         arn_prefix: str,
         new_uid: Callable[[], int] = lambda: secrets.randbits(64),
-        attempts: int = 4,
     ) -> None:
         self._client = client
         self._arn_prefix = arn_prefix
         self._new_uid = new_uid
-        self._attempts = attempts
 
     def start(self, workflow: str, name: str, document: Mapping[str, Any]) -> bool:
         check_execution_name(name)
         text = input_text({**document, _START: f"{self._new_uid():016x}"})
-        for _ in range(self._attempts):
+        for _ in range(_ATTEMPTS):
             try:
                 self._client.start_execution(
                     stateMachineArn=f"{self._arn_prefix}{workflow}", name=name, input=text

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from coldstream.adapters.metrics import CloudWatchMetrics
@@ -42,13 +41,12 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _REMOTE = "SPARK_REMOTE"
 
 
-def spark_session(name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+def spark_session(name: str) -> SparkSession:
     """The session: the one that is there, Glue's, a Spark Connect server's (SPARK_REMOTE), or a
     local one on all cores.
 
     Args:
         name: of the job, for the console.
-        settings: of the SQL session, beside those that every job has.
     """
     from pyspark.sql import SparkSession
 
@@ -60,7 +58,7 @@ def spark_session(name: str, settings: Mapping[str, str] | None = None) -> Spark
     if alone and threading.current_thread() is threading.main_thread():
         # PySpark's own calls the JVM first, which fails where Ctrl-C came in the middle of a call.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    for key, value in {**_SETTINGS, **(settings or {})}.items():
+    for key, value in _SETTINGS.items():
         spark.conf.set(key, value)
     return spark
 

@@ -130,7 +130,6 @@ def in_order(
     budget: MemoryBudget,
     in_flight: int,
     place: Place | None = None,
-    clock: Callable[[], float] = time.monotonic,
 ) -> Generator[T, None, None]:
     """Yield the result of every fetch, in order, while others are fetched ahead.
 
@@ -147,7 +146,6 @@ def in_order(
         in_flight: fetches under way at once at most, at least 1.
         place: of the reader, under the same budget; what has a span is shared with other readers
             of its stream.
-        clock: seconds, from any start, never falling.
     """
     window: deque[Ticket[T]] = deque()
     sizes: deque[int] = deque()
@@ -175,7 +173,7 @@ def in_order(
                 return
             waited = not window[0].done()
             result = window[0].result()
-            depth.consumed(sizes[0], clock(), waited=waited)
+            depth.consumed(sizes[0], time.monotonic(), waited=waited)
             yield result
             del result
             sizes.popleft()

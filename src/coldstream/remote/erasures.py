@@ -17,7 +17,7 @@ from coldstream.names import (
 )
 from coldstream.osiris.blank import Erased
 from coldstream.ports import ObjectStore
-from coldstream.remote.listing import PAGE_SIZE, pages
+from coldstream.remote.listing import pages
 
 #: Records of one stream; more than that many requests of people nobody has answered.
 MAX_RECORDS = 10_000
@@ -40,7 +40,7 @@ class Tier(Protocol):
         ...
 
 
-def erased_of(tier: Tier, stream: str, *, page_size: int = PAGE_SIZE) -> Erased:
+def erased_of(tier: Tier, stream: str) -> Erased:
     """The messages that were erased of a stream, or are about to be; one LIST if there are none.
 
     Raises:
@@ -49,19 +49,19 @@ def erased_of(tier: Tier, stream: str, *, page_size: int = PAGE_SIZE) -> Erased:
         UnavailableError, PermissionDeniedError: from the store.
     """
     rows: list[tuple[int, int, int]] = []
-    for number, key in enumerate(_keys(tier, stream, page_size), 1):
+    for number, key in enumerate(_keys(tier, stream), 1):
         if number > MAX_RECORDS:
             raise CorruptDataError(f"more than {MAX_RECORDS} erasure records", stream=stream)
         rows += _read(tier.store, stream, key).erased.rows
     return Erased.of(rows)
 
 
-def _keys(tier: Tier, stream: str, page_size: int) -> Iterator[str]:
+def _keys(tier: Tier, stream: str) -> Iterator[str]:
     begin = erasure_prefix(tier.prefix, stream)
     # From just before the first record: what a LIST below a part of a name gives is not the same
     # in all stores.
     under = metadata_prefix(tier.prefix, stream)
-    for page in pages(tier.store, under, after=begin[:-1], page_size=page_size):
+    for page in pages(tier.store, under, after=begin[:-1]):
         for row in page:
             if not row.key.startswith(begin):
                 if row.key > begin:
@@ -104,7 +104,7 @@ def check_erasure(tier: Tier, stream: str, record: ErasureRecord) -> bytes:
         InvalidInputError: it says too much, or nothing, or there are too many of them.
         UnavailableError, PermissionDeniedError: from the store.
     """
-    there = sum(1 for _ in _keys(tier, stream, PAGE_SIZE))
+    there = sum(1 for _ in _keys(tier, stream))
     if there >= FULL:
         raise InvalidInputError(
             f"the stream has {there} erasure records, and no more can be read: nothing was erased",

@@ -86,15 +86,11 @@ class StreamRead:
     Args:
         planned: the stream.
         remote: where it is.
-        settings: sizes and numbers of requests; what fits the place unless given.
     """
 
-    def __init__(
-        self, planned: PlannedStream, remote: Remote, settings: ReaderSettings | None = None
-    ) -> None:
+    def __init__(self, planned: PlannedStream, remote: Remote) -> None:
         self.planned = planned
-        if settings is None:
-            settings = DIRECTORY_SETTINGS if remote.place.directory else SETTINGS
+        settings = DIRECTORY_SETTINGS if remote.place.directory else SETTINGS
         self.objects = StreamObjects.of(remote.store, remote.prefix, planned.stream, settings)
         self._snapshots = Snapshots(remote.store, remote.catalog, remote.prefix)
 

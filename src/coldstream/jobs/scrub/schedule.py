@@ -15,6 +15,8 @@ from coldstream.jobs.scrub.state import ScrubState
 from coldstream.jobs.scrub.tree import TreeTop
 from coldstream.manifest.entries import Entry, EntryKind
 
+#: Units of one task, at most.
+_TASK_UNITS = 4096
 #: Gives the children of a group, as far as they can be read.
 Children = Callable[[TreeTop, Entry], Sequence[Entry]]
 
@@ -91,15 +93,13 @@ def chosen(
     return taken
 
 
-def packed(
-    units: Iterable[ScrubUnit], *, task_bytes: int, task_units: int = 4096
-) -> list[list[ScrubUnit]]:
+def packed(units: Iterable[ScrubUnit], *, task_bytes: int) -> list[list[ScrubUnit]]:
     """Tasks of about `task_bytes`; neighbours stay together."""
     tasks: list[list[ScrubUnit]] = []
     size = 0
     for unit in sorted(units, key=lambda each: (each.stream, each.first)):
         for part in _halved(unit, task_bytes):
-            if not tasks or size + part.size > task_bytes or len(tasks[-1]) >= task_units:
+            if not tasks or size + part.size > task_bytes or len(tasks[-1]) >= _TASK_UNITS:
                 tasks.append([])
                 size = 0
             tasks[-1].append(part)

@@ -27,7 +27,7 @@ from coldstream.names import MAX_OFFSET, group_path
 from coldstream.ports import ObjectStore
 from coldstream.remote.nodes import MAX_NODE_SIZE
 from coldstream.remote.roots import MAX_ROOT_SIZE
-from coldstream.soundness.findings import Finding, FindingKind, Severity
+from coldstream.soundness.findings import Finding, FindingKind
 
 _OFFSETS = struct.Struct(">QQ")  # in a node's header, behind magic and version
 
@@ -282,14 +282,13 @@ def _finding(
     next_offset: int,
     words: str,
     *,
-    severity: Severity | None = None,
     expected: object = "",
     found: object = "",
 ) -> Finding:
     return Finding(
         stream=stream,
         kind=kind,
-        severity=severity or kind.severity,
+        severity=kind.severity,
         key=path,
         first_offset=first,
         next_offset=min(max(next_offset, first + 1), MAX_OFFSET),
