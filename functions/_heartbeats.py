@@ -9,9 +9,10 @@ from aws_lambda_powertools.metrics import MetricUnit
 
 from coldstream import deployment
 from coldstream.adapters.dynamodb_heartbeats import DynamoHeartbeats
+from coldstream.clock import now_ms
 from coldstream.errors import ColdstreamError, CorruptDataError
 from coldstream.plans.heartbeats import Heartbeat, fleet
-from functions._runtime import aws_client, logger, metrics, now_ms, tell
+from functions._runtime import aws_client, logger, metrics, tell
 
 
 @cache

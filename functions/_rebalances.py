@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from coldstream import deployment
+from coldstream.clock import now_ms
 from coldstream.errors import ColdstreamError
 from coldstream.plans.rebalance import crowd
 from coldstream.usecases.commit_runs import CommitReport
-from functions._runtime import now_ms, setting, tell
+from functions._runtime import setting, tell
 from functions._starts import start
 
 _HOUR_MS = 3_600_000

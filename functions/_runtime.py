@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -104,21 +103,6 @@ def setting(name: str) -> int:
     return int(os.environ[name])
 
 
-def now_ms() -> int:
-    """Milliseconds since the Unix epoch."""
-    return time.time_ns() // 1_000_000
-
-
 def time_left(context: LambdaContext) -> Callable[[], bool]:
     """Whether the invocation may begin something new: ten seconds before its end it may not."""
     return lambda: context.get_remaining_time_in_millis() > _LAST_MS
-
-
-def pause(attempt: int) -> None:
-    """Sleep before another attempt: full jitter below 50 ms doubled for every failure, 2 s at most.
-
-    Args:
-        attempt: number of the attempt that failed, from 1.
-    """
-    longest = min(2.0, 0.05 * 2**attempt)
-    time.sleep(longest * secrets.randbelow(1000) / 1000)

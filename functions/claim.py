@@ -9,12 +9,13 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import deployment
+from coldstream.clock import now_ms, pause
 from coldstream.errors import ConflictError, UnavailableError
 from coldstream.usecases.claim import Claimed
 from coldstream.usecases.claim_function import answer
 from functions._holes import hole_metrics, tell_holes
 from functions._rebalances import start_rebalance
-from functions._runtime import logger, metrics, now_ms, pause, remote, tell, time_left, tracer
+from functions._runtime import logger, metrics, remote, tell, time_left, tracer
 
 
 @logger.inject_lambda_context

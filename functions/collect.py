@@ -7,12 +7,13 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import deployment
+from coldstream.clock import now_ms
 from coldstream.errors import NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.plans.policy import effective
 from coldstream.usecases.collect import Collection, collect
 from coldstream.usecases.stragglers import sweep_stragglers
-from functions._runtime import logger, metrics, now_ms, remote, setting, tell, time_left, tracer
+from functions._runtime import logger, metrics, remote, setting, tell, time_left, tracer
 from functions._steps import Totals, answer, deleter, over_streams, policies, report
 
 

@@ -11,11 +11,12 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import deployment
 from coldstream.adapters.sqs import QueueCommitRequests
+from coldstream.clock import pause
 from coldstream.errors import RefusedFragmentError
 from coldstream.usecases.handle_events import handle_messages
 from functions._holes import hole_metrics, tell_holes
 from functions._rebalances import start_rebalance
-from functions._runtime import aws_client, logger, metrics, pause, remote, tell, time_left, tracer
+from functions._runtime import aws_client, logger, metrics, remote, tell, time_left, tracer
 
 
 @cache

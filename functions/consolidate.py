@@ -7,9 +7,10 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import deployment
+from coldstream.clock import pause
 from coldstream.plans.policy import effective
 from coldstream.usecases.consolidate import consolidate
-from functions._runtime import logger, metrics, pause, remote, setting, tell, time_left, tracer
+from functions._runtime import logger, metrics, remote, setting, tell, time_left, tracer
 from functions._steps import Totals, answer, composer, over_streams, policies, report
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import deployment
+from coldstream.clock import now_ms
 from coldstream.usecases.delete_stream import SweepState, sweep
-from functions._runtime import logger, metrics, now_ms, remote, time_left, tracer
+from functions._runtime import logger, metrics, remote, time_left, tracer
 from functions._steps import Totals, check_given, deleter, only_item, policies_and_revision, report
 
 _OF_ITEM = ("stream", "revision", "empty")

@@ -8,8 +8,9 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import deployment
+from coldstream.clock import pause
 from coldstream.usecases.purge import Progress, PurgeState, purge
-from functions._runtime import logger, metrics, pause, remote, setting, time_left, tracer
+from functions._runtime import logger, metrics, remote, setting, time_left, tracer
 from functions._steps import check_given, only_item, policies, report, version_deleter
 
 _OF_ITEM = ("stream", *(each.name for each in fields(Progress)), "versions", "bytes")

@@ -7,8 +7,9 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import deployment
+from coldstream.clock import pause
 from coldstream.usecases.rebalance import rebalance
-from functions._runtime import logger, metrics, pause, remote, setting, time_left, tracer
+from functions._runtime import logger, metrics, remote, setting, time_left, tracer
 from functions._steps import Totals, answer, check_given, over_streams, report
 
 

@@ -7,22 +7,13 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import deployment
+from coldstream.clock import now_ms, pause
 from coldstream.errors import ConflictError
 from coldstream.plans.delete import is_overdue, reason_again
 from coldstream.usecases.reconcile import reconcile
 from functions._holes import hole_metrics, tell_holes
 from functions._rebalances import start_rebalance
-from functions._runtime import (
-    logger,
-    metrics,
-    now_ms,
-    pause,
-    remote,
-    setting,
-    tell,
-    time_left,
-    tracer,
-)
+from functions._runtime import logger, metrics, remote, setting, tell, time_left, tracer
 from functions._starts import start_delete
 from functions._steps import Totals, answer, over_streams, report
 

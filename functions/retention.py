@@ -7,8 +7,9 @@ from typing import Any
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import deployment
+from coldstream.clock import now_ms, pause
 from coldstream.usecases.retention import retain
-from functions._runtime import logger, metrics, now_ms, pause, remote, time_left, tracer
+from functions._runtime import logger, metrics, remote, time_left, tracer
 from functions._steps import Totals, answer, over_streams, policies, report
 
 

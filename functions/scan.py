@@ -10,6 +10,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from aws_lambda_powertools.utilities.typing import LambdaContext
 
 from coldstream import deployment
+from coldstream.clock import now_ms
 from coldstream.errors import InvalidInputError
 from coldstream.plans.turns import SEARCH_ROUNDS, is_in_turn
 from coldstream.usecases.scan import ScanFor, ScanPage, scan, several
@@ -18,7 +19,6 @@ from functions._runtime import (
     count_for,
     logger,
     metrics,
-    now_ms,
     remote,
     setting,
     tell,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from coldstream.adapters.place import connect
+from coldstream.clock import now_ms
 from coldstream.jobs.arguments import (
     DATABASE,
     SERVICE,
@@ -39,9 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     remote = connect(place)
     with reporting("fleet", given.run_id, metric_sink(place, given[SERVICE])) as report:
         settings = FleetSettings(
-            snapshot=TableSnapshot(
-                given[WAREHOUSE], time.time_ns() // 1_000_000, place.region, place.endpoint
-            ),
+            snapshot=TableSnapshot(given[WAREHOUSE], now_ms(), place.region, place.endpoint),
             objects=given[OBJECTS],
             grace_ms=given[GRACE] * 1000,
         )

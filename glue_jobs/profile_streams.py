@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from coldstream.adapters.place import connect
+from coldstream.clock import now_ms
 from coldstream.jobs.arguments import (
     DATABASE,
     SERVICE,
@@ -51,12 +51,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = parse("profile", str(__doc__), ARGUMENTS, argv)
     place = place_of(given)
     remote = connect(place)
-    now_ms = time.time_ns() // 1_000_000
+    began_ms = now_ms()
     with reporting("profile", given.run_id, metric_sink(place, given[SERVICE])) as report:
         settings = ProfileSettings(
-            snapshot=TableSnapshot(given[WAREHOUSE], now_ms, place.region, place.endpoint),
+            snapshot=TableSnapshot(given[WAREHOUSE], began_ms, place.region, place.endpoint),
             streams=given[STREAMS],
-            since_ms=now_ms - given[WINDOW] * 1000,
+            since_ms=began_ms - given[WINDOW] * 1000,
             bucket_ms=max(1, given[BUCKET]) * 1000,
             sample_bytes=given[SAMPLE],
             max_fragments=given[FRAGMENTS],

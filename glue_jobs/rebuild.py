@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from coldstream.adapters.place import connect
+from coldstream.clock import now_ms
 from coldstream.deployment import ENV_BRANCHING
 from coldstream.jobs.arguments import (
     DATABASE,
@@ -49,9 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     worst = None
     with reporting("rebuild", given.run_id, metric_sink(place, given[SERVICE])) as report:
         settings = RebuildSettings(
-            snapshot=TableSnapshot(
-                given[WAREHOUSE], time.time_ns() // 1_000_000, place.region, place.endpoint
-            ),
+            snapshot=TableSnapshot(given[WAREHOUSE], now_ms(), place.region, place.endpoint),
             trailers=given[TRAILERS],
             branching=given[BRANCHING],
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from coldstream.adapters.place import connect
+from coldstream.clock import now_ms
 from coldstream.jobs.arguments import (
     DATABASE,
     SERVICE,
@@ -48,10 +48,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = parse("scrub", str(__doc__), ARGUMENTS, argv)
     place = place_of(given)
     remote = connect(place)
-    now_ms = time.time_ns() // 1_000_000
+    began_ms = now_ms()
     with reporting("scrub", given.run_id, metric_sink(place, given[SERVICE])) as report:
         settings = ScrubSettings(
-            now_ms=now_ms,
+            now_ms=began_ms,
             max_bytes=given[MAX_BYTES],
             every_ms=given[EVERY] * 1000,
             grace_ms=given[GRACE] * 1000,
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             effort=Effort(quick=given[QUICK]),
         )
         target = Target(
-            TableSnapshot(given[WAREHOUSE], now_ms, place.region, place.endpoint), given[STREAMS]
+            TableSnapshot(given[WAREHOUSE], began_ms, place.region, place.endpoint), given[STREAMS]
         )
         tables = SnapshotTables(glue_catalog(place, given[WAREHOUSE]), given[DATABASE])
         worst = run_job(spark_session("scrub"), remote, target, settings, tables, report)

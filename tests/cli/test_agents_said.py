@@ -13,7 +13,7 @@ from typer.testing import Result
 
 from coldstream.adapters.memory import MemoryHeartbeats
 from coldstream.cli import agents_said
-from coldstream.cli.over_streams import now_ms
+from coldstream.clock import now_ms
 from coldstream.errors import PermissionDeniedError
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.heartbeats import Heartbeat

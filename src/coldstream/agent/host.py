@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from coldstream import clock
 from coldstream.agent.directory import Directories, Scanner
 from coldstream.agent.files import DISK, LogFiles
 
@@ -151,7 +152,7 @@ class ThisMachine:
 
     def now_ms(self) -> int:
         """As `Host` says."""
-        return time.time_ns() // 1_000_000
+        return clock.now_ms()
 
     def jitter(self, most: float) -> float:
         """As `Host` says."""

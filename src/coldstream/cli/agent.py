@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
-import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +22,7 @@ from coldstream.cli.connect import aws_client, check_place, claim_function
 from coldstream.cli.exit_codes import ExitCode, exit_code_of
 from coldstream.cli.options import Where, with_options
 from coldstream.cli.output import note
+from coldstream.clock import now_ms, pause
 from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.manifest.catalog import QueueName
 from coldstream.names import MAX_NAME, check_stream
@@ -311,10 +310,7 @@ def _agent(
     remote = setup.where.connect(Sender(waits, valve, valve.ended))
     context = remote.context()
 
-    def pause(attempt: int) -> None:
-        time.sleep(min(2.0, 0.05 * 2**attempt) * secrets.randbelow(1000) / 1000)
-
-    function: ClaimFunction = OwnRights(context, pause, lambda: time.time_ns() // 1_000_000)
+    function: ClaimFunction = OwnRights(context, pause, now_ms)
     if options.claim_function:
         function = claim_function(options.claim_function)
     return SteeredAgent(

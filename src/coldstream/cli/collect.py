@@ -10,10 +10,11 @@ from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
 from coldstream.cli.options import Where, duration_option, is_typed, with_options
 from coldstream.cli.output import many, note, plain, print_json, print_table, yes_no
-from coldstream.cli.over_streams import Plans, now_ms, plan_each, scanned
+from coldstream.cli.over_streams import Plans, plan_each, scanned
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream
 from coldstream.cli.workflow import WorkflowOptions, run_workflow
+from coldstream.clock import now_ms
 from coldstream.deployment import ENV_GRACE_SECONDS
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import StreamState

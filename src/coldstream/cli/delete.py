@@ -23,9 +23,10 @@ from coldstream.cli.options import (
     with_options,
 )
 from coldstream.cli.output import many, note, print_json, print_table, size, when
-from coldstream.cli.over_streams import Plans, now_ms
+from coldstream.cli.over_streams import Plans
 from coldstream.cli.resolve import StreamArgument, StreamOrGone
 from coldstream.cli.workflow import WorkflowsOption, default_reason, start
+from coldstream.clock import now_ms
 from coldstream.deployment import ENV_MANAGEMENT_URI, ENV_UNDELETE_SECONDS, execution_name
 from coldstream.errors import ConflictError, InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coldstream.cli.output import note, when
+from coldstream.clock import now_ms
 from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.ports import Catalog
@@ -96,7 +96,7 @@ def deletion(item: CatalogItem) -> str:
     until = when(item.undelete_until)
     if item.state is StreamState.DELETED:
         return f"was deleted, its undelete time ended at {until}: it is gone"
-    if item.undelete_until > time.time() * 1000:
+    if item.undelete_until > now_ms():
         return f"was deleted; it can be undeleted until {until}"
     return (
         f"was deleted, its undelete time ended at {until}: its objects are about to go, until then"

@@ -30,8 +30,8 @@ from coldstream.cli.output import (
     when,
     yes_no,
 )
-from coldstream.cli.over_streams import now_ms
 from coldstream.cli.resolve import StreamArgument
+from coldstream.clock import now_ms
 from coldstream.errors import NotFoundError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import Entry, EntryKind

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from socket import gethostname
@@ -20,6 +18,7 @@ from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.options import Where, with_options
 from coldstream.cli.output import many, note, plain, print_json
 from coldstream.cli.report import ConfigurationError
+from coldstream.clock import now_ms, pause
 from coldstream.errors import ColdstreamError
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ def _of_machine(options: AgentOptions, samples: int) -> list[Check]:
         Check("data directory", lambda: machine.look_at_directory(data_dir, most=samples), remedy),
         Check(
             "clock and broker",
-            lambda: machine.look_at_chunks(data_dir, most=samples, now_ms=_now_ms),
+            lambda: machine.look_at_chunks(data_dir, most=samples, now_ms=now_ms),
             remedy,
         ),
     ]
@@ -218,16 +217,8 @@ def _probe(remote: Remote, options: AgentOptions, function: ClaimFunction | None
     from coldstream.usecases.claim_function import OwnRights
 
     context = remote.context()
-    does = function or OwnRights(context, _pause, _now_ms)
-    return Probe(context, does, options.node or gethostname(), _pause, _now_ms).check()
-
-
-def _pause(attempt: int) -> None:
-    time.sleep(min(2.0, 0.05 * 2**attempt) * secrets.randbelow(1000) / 1000)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    does = function or OwnRights(context, pause, now_ms)
+    return Probe(context, does, options.node or gethostname(), pause, now_ms).check()
 
 
 def _show(finding: Finding) -> None:

@@ -37,6 +37,7 @@ from coldstream.cli.ranges import (
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import StreamArgument
 from coldstream.cli.workflow import WorkflowsOption
+from coldstream.clock import now_ms
 from coldstream.deployment import execution_name
 from coldstream.errors import InvalidInputError
 from coldstream.ports import Workflows
@@ -154,7 +155,7 @@ def erase(stream: StreamArgument, *, options: EraseOptions, where: Where) -> Non
     settings: dict[str, Any] = {
         "epoch": None if item is None else item.epoch,
         "reason": options.reason,
-        "now_ms": time.time_ns() // 1_000_000,
+        "now_ms": now_ms(),
         "branching": options.branching,
         "pause": lambda attempt: time.sleep(0.1 * 2**attempt),
     }

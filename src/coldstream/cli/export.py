@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coldstream import clock
 from coldstream.cli import message
 from coldstream.cli.deleted import readable, telling_deletion
 from coldstream.cli.message import BodyFormatOption
@@ -137,7 +137,7 @@ def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> N
         )
         read = read_of(reader, options.start, options.until)
         spec = spec_of(options.start, reader.glance().extent)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = clock.now_ms()
         tell_nothing_left(reader, read, options.until)
         too_early = read.position >= read.end and is_ahead(spec, read.end, now_ms)
         with (

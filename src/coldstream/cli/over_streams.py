@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from coldstream.cli.output import note
+from coldstream.clock import now_ms
 from coldstream.errors import ColdstreamError, PermissionDeniedError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.ports import Catalog
@@ -109,11 +109,6 @@ def items(catalog: Catalog, plans: Plans) -> Iterator[CatalogItem]:
         if page.cursor is None:
             return
         cursor = page.cursor
-
-
-def now_ms() -> int:
-    """Milliseconds since the Unix epoch."""
-    return time.time_ns() // 1_000_000
 
 
 def no_pause(_: int) -> None:

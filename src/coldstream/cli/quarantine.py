@@ -15,6 +15,7 @@ from coldstream.cli.options import JsonOption, Where, with_options
 from coldstream.cli.output import note, plain, print_json, print_table, when
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import StreamArgument
+from coldstream.clock import now_ms
 from coldstream.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -306,7 +307,7 @@ def _strays(remote: Remote, stream: str) -> list[str]:
     from coldstream.usecases.collect import collect
 
     context, deleter = read_only(remote)
-    now_ms, cursor = int(time.time() * 1000), None
+    at_ms, cursor = now_ms(), None
     keys: list[str] = []
     while True:
         done = collect(
@@ -314,8 +315,8 @@ def _strays(remote: Remote, stream: str) -> list[str]:
             deleter,
             stream,
             grace_ms=0,
-            run_ms=now_ms,
-            now_ms=now_ms,
+            run_ms=at_ms,
+            now_ms=at_ms,
             cursor=cursor,
             held=lambda _: False,  # a look deletes nothing
             dry_run=True,

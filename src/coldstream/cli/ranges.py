@@ -8,11 +8,11 @@ first  last  next  12345  2026-03-01T08:00  timestamp:MILLISECONDS     as `reade
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coldstream import clock
 from coldstream.cli.output import note
 from coldstream.errors import InvalidInputError
 from coldstream.quantities import parse_duration
@@ -155,6 +155,6 @@ def _relative(text: str, stream: Root | CatalogItem, now_ms: int | None) -> Boun
     if _BACK.fullmatch(word):
         return Offset(max(stream.first_offset, stream.next_offset + int(word)))
     if _AGO.fullmatch(word):
-        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        now = clock.now_ms() if now_ms is None else now_ms
         return Timestamp(now - 1000 * parse_duration(word))
     return None

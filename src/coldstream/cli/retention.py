@@ -11,10 +11,11 @@ from coldstream.cli.connect import Remote
 from coldstream.cli.deleted import workable
 from coldstream.cli.options import DryRunOption, JsonOption, Where, with_options
 from coldstream.cli.output import many, note, print_json, print_table, when
-from coldstream.cli.over_streams import Plans, items, no_pause, now_ms, plan_each
+from coldstream.cli.over_streams import Plans, items, no_pause, plan_each
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import OptionalStream
 from coldstream.cli.workflow import WorkflowOptions, run_workflow
+from coldstream.clock import now_ms
 from coldstream.manifest.catalog import StreamState
 
 if TYPE_CHECKING:

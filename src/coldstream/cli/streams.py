@@ -10,7 +10,7 @@ from coldstream.cli.agents_said import COLUMNS as AGENT_COLUMNS
 from coldstream.cli.agents_said import agents_told, stream_cells
 from coldstream.cli.options import JsonOption, Where, with_options
 from coldstream.cli.output import print_json, print_table, when
-from coldstream.cli.over_streams import now_ms
+from coldstream.clock import now_ms
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.plans.probe import is_probe
 

@@ -13,6 +13,7 @@ from coldstream.cli.options import JsonOption, Where, with_options
 from coldstream.cli.output import note, plain, print_json, print_table
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import StreamArgument
+from coldstream.clock import now_ms
 from coldstream.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def undo(stream: StreamArgument, *, options: UndoOptions, where: Where) -> None:
         remote.composer(),
         plan,
         pause=lambda attempt: time.sleep(0.1 * 2**attempt),
-        now_ms=time.time_ns() // 1_000_000,
+        now_ms=now_ms(),
         progress=_Told(),
     )
     _show(plan, done, as_json=options.as_json)

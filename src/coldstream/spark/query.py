@@ -7,10 +7,10 @@ never a connection.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from coldstream import clock
 from coldstream.adapters.documents import read_document
 from coldstream.adapters.place import Place, Remote
 from coldstream.bodies.load import loaded
@@ -247,7 +247,7 @@ def _planned(options: Options, item: CatalogItem, window: Window, remote: Remote
         snapshot = Snapshots(remote.store, remote.catalog, remote.prefix).load(item.stream)
         item, root, key = snapshot.item, snapshot.root, snapshot.item.root_key
     else:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = clock.now_ms()
         key = root_key_of(remote.store, remote.prefix, item, options.as_of, now_ms=now_ms)
         root = root_at(remote.store, key, item.stream)
     objects = StreamObjects.of(remote.store, remote.prefix, item.stream)

@@ -28,6 +28,7 @@ from coldstream.agent.committed import CommittedFile
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.cli.connect import claim_function
+from coldstream.clock import now_ms
 from coldstream.errors import UnavailableError
 from coldstream.manifest.catalog import StreamState
 from coldstream.osiris.chunk import ChunkType
@@ -153,7 +154,7 @@ class WorkflowsDemo:
             self._context,
             self._stream,
             self._policies.load()[0],
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=now_ms(),
             pause=lambda _: None,
             dry_run=True,
         )
@@ -198,7 +199,7 @@ class WorkflowsDemo:
             self._context,
             self._stream,
             self._policies.load()[0],
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=now_ms(),
             undelete_ms=1000 * int(SETTINGS["coldstream:undelete-seconds"]),
         )
 

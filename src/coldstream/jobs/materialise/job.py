@@ -5,16 +5,17 @@ A table that fails does not stop the others; the job fails at the end, and names
 
 from __future__ import annotations
 
-import random
 import secrets
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coldstream import deployment
 from coldstream.adapters.place import Place, connect
+from coldstream.clock import now_ms, pause
 from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.jobs.arguments import (
     WAREHOUSE,
@@ -83,7 +84,7 @@ def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> N
     runner = Runner(
         SparkEngine(spark, place, partition_bytes=given[PARTITION_BYTES]),
         lambda: secrets.token_hex(16),
-        lambda attempt: time.sleep(random.uniform(0, min(30, 0.2 * 2**attempt))),
+        partial(pause, first=0.2, most=30),
         lambda line: print(line, file=sys.stderr, flush=True),  # noqa: T201 - the run's log
     )
     errors: dict[str, ColdstreamError] = dict(chosen.unread)
@@ -121,7 +122,7 @@ def _upkeep(given: Given) -> UpkeepSettings:
         expire_seconds=given[EXPIRE],
         file_bytes=given[FILE_BYTES],
         role=given[OPTIMIZER_ROLE],
-        now_ms=time.time_ns() // 10**6,
+        now_ms=now_ms(),
         dry_run=given[DRY_RUN],
         group_bytes=given[ROW_GROUP_BYTES],
         window_bytes=given[WINDOW_BYTES],

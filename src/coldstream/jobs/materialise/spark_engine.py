@@ -7,7 +7,6 @@ one worker.
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +17,7 @@ import pyarrow as pa
 from coldstream.adapters.place import Place, Remote, connect
 from coldstream.bodies.apply import BodyMaker
 from coldstream.bodies.steps import NO_STEPS, BodySteps
+from coldstream.clock import now_ms
 from coldstream.columns.decode import Decoder
 from coldstream.columns.schema import select
 from coldstream.jobs.materialise.compact import (
@@ -206,7 +206,7 @@ def _working(
                 rules,
                 files,
                 lambda: secrets.token_hex(8),
-                now_ms=time.time_ns() // 10**6,
+                now_ms=now_ms(),
                 row_limit=row_limit,
             )
             yield _said(number, encode_results(results))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from coldstream.adapters.place import Place, client
+from coldstream.clock import pause
 from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.catalog_ref import TablePlace
@@ -162,7 +162,7 @@ def _kept(
         layout,
         engine.compact,
         lambda: secrets.token_hex(16),
-        lambda attempt: time.sleep(random.uniform(0, min(30, 0.2 * 2**attempt))),
+        partial(pause, first=0.2, most=30),
         settings.window_bytes,
     )
     return asdict(
