@@ -43,11 +43,11 @@ from coldstream.errors import (
     LostRangeError,
 )
 from coldstream.manifest.catalog import CatalogItem, QueueName
+from coldstream.names import MAX_OFFSET
 from coldstream.plans.cut import Slice
 from coldstream.ports import ClaimFunction, CommitRequests
 from coldstream.remote.context import Context
 
-_END = 2**64 - 1
 #: What no waiting mends, once a stream is deleted: a refusal of the store may end, too.
 _LASTING = (
     DamagedFileError,
@@ -303,7 +303,7 @@ class StreamFollower:
             committed = self.committed.limit(self.log.stream)
             if committed:
                 self.log.check_indexes(0)
-            newest = self.log.chunks_near(_END, committed=committed)
+            newest = self.log.chunks_near(MAX_OFFSET, committed=committed)
             self.course = replace(self.course, end=newest[-1].next_offset if newest else 0)
 
     @property
@@ -359,9 +359,9 @@ class StreamFollower:
         if gone is None or course.flying:
             return False
         try:
-            all_there = self.log.chunks_near(_END, committed=_END)
+            all_there = self.log.chunks_near(MAX_OFFSET, committed=MAX_OFFSET)
             limit = course.limit(self.committed.limit(self.log.stream))
-            proved = self.log.chunks_near(_END, committed=limit)
+            proved = self.log.chunks_near(MAX_OFFSET, committed=limit)
         except CorruptDataError:
             all_there = proved = []  # what is held is damaged
         except Exception:  # too many files are open, for one: a later look can tell

@@ -54,6 +54,7 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.manifest.catalog import QueueName
+from coldstream.names import MAX_OFFSET
 from coldstream.osiris.chunk import parse_chunk_header
 
 _PASS_SECONDS = 0.5
@@ -350,7 +351,7 @@ class Gate:
         return proof.writer if leads is None else leads, now
 
     def _end(self, log: StreamLog) -> int:
-        near = log.chunks_near(2**64 - 1, committed=2**64 - 1)
+        near = log.chunks_near(MAX_OFFSET, committed=MAX_OFFSET)
         return near[-1].next_offset if near else 0
 
     def _possible(self, stream: str, proof: Proof) -> Iterator[StreamQueue]:

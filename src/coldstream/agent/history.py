@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from coldstream.agent.log import StreamLog
 from coldstream.errors import UnavailableError
+from coldstream.names import MAX_OFFSET
 from coldstream.plans.claim import LocalChunk
-
-_END = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +42,13 @@ class CommittedHistory:
     def chunks_between(self, first: int, next_offset: int) -> Sequence[LocalChunk]:
         """As the protocol says; raises as `chunks_near`."""
         found = self.log.chunks_between(first, next_offset, committed=self.committed)
-        self.chunks_near(_END)
+        self.chunks_near(MAX_OFFSET)
         return found
 
     def first_offset(self) -> int | None:
         """As the protocol says; raises as `chunks_near`."""
         first = self._first_offset()
-        self.chunks_near(_END)
+        self.chunks_near(MAX_OFFSET)
         return first
 
     def _first_offset(self) -> int | None:

@@ -329,7 +329,7 @@ class StreamLog:
     def chunks_near(self, offset: int, *, committed: int) -> list[LocalChunk]:
         """The last committed chunk that begins below `offset`, and the last committed one."""
         segments = self.segments()
-        last = self._last_chunk(segments, below=2**64 - 1, committed=committed)
+        last = self._last_chunk(segments, below=MAX_OFFSET, committed=committed)
         if last is None or last.chunk_id < offset:
             return [] if last is None else [last]
         near = self._last_chunk(segments, below=offset, committed=committed)

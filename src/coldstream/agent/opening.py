@@ -25,6 +25,7 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.errors import InternalError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.ledger import Ledger
+from coldstream.names import MAX_OFFSET
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load
 from coldstream.usecases.claim import Claimed
@@ -84,7 +85,7 @@ def open_stream(
     if limit:
         log.check_indexes(0)
     segments = log.segments()
-    newest = log.chunks_near(2**64 - 1, committed=limit)
+    newest = log.chunks_near(MAX_OFFSET, committed=limit)
     if not segments or not newest:
         return None
     stream = log.stream

@@ -51,10 +51,9 @@ from coldstream.agent.strangers import Strangers
 from coldstream.agent.upload import Job
 from coldstream.errors import UnavailableError
 from coldstream.manifest.catalog import CatalogItem, QueueName
+from coldstream.names import MAX_OFFSET
 from coldstream.ports import ClaimFunction, CommitRequests
 from coldstream.remote.context import Context
-
-_END = 2**64 - 1
 
 
 @dataclass(slots=True)
@@ -221,7 +220,7 @@ class Performer:
             notices=self.notices,
         )
         if opened is None:
-            return Unclaimed(bool(self.log.chunks_near(_END, committed=_END)))
+            return Unclaimed(bool(self.log.chunks_near(MAX_OFFSET, committed=MAX_OFFSET)))
         self.catch_up.opened(seen.now, moved=opened.report.commits > 0)
         self.strangers.opened(opened.claimed_at, seen.now)
         return Claimed(opened)
@@ -240,7 +239,7 @@ class Performer:
         begin = held.begin(directory, segments, item.next_offset)
         if begin <= max(item.next_offset, segments[0]):
             return
-        near, shift = self.log.chunks_near(begin, committed=_END), course.claim.shift
+        near, shift = self.log.chunks_near(begin, committed=MAX_OFFSET), course.claim.shift
         if any(each.chunk_id < begin and each.epoch + shift > item.epoch for each in near):
             return  # it is in no manifest, and shows that this one is of another history
         held.release(directory, begin)

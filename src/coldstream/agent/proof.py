@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from coldstream.agent.log import StreamLog
 from coldstream.broker.management import StreamQueue
 from coldstream.errors import CorruptDataError
+from coldstream.names import MAX_OFFSET
 from coldstream.osiris.chunk import parse_chunk_header
 from coldstream.osiris.segment import index_name
 
@@ -117,7 +118,7 @@ def _end_below(log: StreamLog, proof: Proof) -> int:
     """
     try:
         chunk = parse_chunk_header(proof.header)
-        near = log.chunks_near(2**64 - 1, committed=2**64 - 1)
+        near = log.chunks_near(MAX_OFFSET, committed=MAX_OFFSET)
     except (CorruptDataError, OSError):
         return 0
     last = near[-1] if near else None

@@ -8,8 +8,8 @@ from coldstream.agent.committed import CommittedOffsets
 from coldstream.agent.log import StreamLog
 from coldstream.agent.progress import Progress, Standstill
 from coldstream.agent.settings import AgentSettings
+from coldstream.names import MAX_OFFSET
 
-_END = 2**64 - 1
 #: A stream that is written to has something at its end that is not proved yet, at any moment; only
 #: what has waited for so long does not count as that, seconds.
 UNPROVED_SECONDS = 60.0
@@ -26,7 +26,7 @@ def lacking(log: StreamLog, limit: int, next_offset: int) -> int | None:
     """
     try:
         segments = log.segments()
-        newest = log.chunks_near(_END, committed=limit)
+        newest = log.chunks_near(MAX_OFFSET, committed=limit)
     except Exception:  # whatever it is, the stream's error says it
         return None
     if not segments or not newest:

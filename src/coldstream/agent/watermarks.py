@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields
 from coldstream.agent.committed import CommittedOffsets, Known
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
+from coldstream.names import MAX_OFFSET
 from coldstream.quantities import duration_text
 
 #: While something is behind, its bytes are counted this often, seconds.
@@ -244,7 +245,7 @@ class WatermarkWatch:
         marks.local_end = 0
         if known.local and not (known.whole and not known.trouble):
             marks.local_end = self._messages_end(proved)
-        self._unproved.reach(proved if marks.local_end else 2**64 - 1)
+        self._unproved.reach(proved if marks.local_end else MAX_OFFSET)
         if marks.local_end:
             self._unproved.see(marks.local_end, now)
         oldest = self._unproved.oldest_at

@@ -26,6 +26,7 @@ from coldstream.errors import (
 )
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.queue_name import kept_in
+from coldstream.names import MAX_OFFSET
 
 _SECONDS = 5.0
 #: A stream that is written to all the time is proved at the second look or the third.
@@ -215,7 +216,7 @@ class BrokerChecks:
         """Whether a stream has any chunk."""
         try:
             return bool(
-                StreamLog(self.data_dir / stream).chunks_near(2**64 - 1, committed=2**64 - 1)
+                StreamLog(self.data_dir / stream).chunks_near(MAX_OFFSET, committed=MAX_OFFSET)
             )
         except (ColdstreamError, OSError):
             return True  # the proof tells what is wrong
