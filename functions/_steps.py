@@ -177,7 +177,7 @@ def over_streams(
             totals["failed"] += 1
             tell(error.located(stream=item["stream"]))
             done += 1
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a bug that one stream shows stops no other
             totals["failed"] += 1
             tell(InternalError(f"{type(error).__name__}: {error}", stream=item["stream"]))
             logger.warning("where that was", exc_info=True, extra={"stream": item["stream"]})

@@ -40,7 +40,7 @@ class Asking:
         self._left.update(new)
         try:
             worker.submit(self._ask_all, new, stop)
-        except Exception:  # no thread, for one: it is tried again
+        except Exception:  # noqa: BLE001 - no thread, for one: it is tried again
             self._left.difference_update(new)
 
     def _ask_all(self, streams: Collection[str], stop: Flag) -> None:

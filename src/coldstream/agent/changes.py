@@ -100,6 +100,6 @@ class Changes:
             if before is None or newest != name:
                 return True
             return (before.directory, before.file) != (there.directory, file)
-        except Exception:  # whatever it is, the look at the stream says it
+        except Exception:  # noqa: BLE001 - the look at the stream says it
             known.newest, known.stamp = "", None
             return True

@@ -141,7 +141,7 @@ class StreamFollower:
             return jobs
         try:
             seen = self._see(now, now_ms, most)
-        except Exception as exc:  # whatever it is, it is this stream's
+        except Exception as exc:  # noqa: BLE001 - whatever it is, it is this stream's
             self.trouble(exc, now)
         else:
             self._look(seen, jobs)
@@ -187,7 +187,7 @@ class StreamFollower:
             try:
                 for event in self._performer.perform(effect, self.course, seen, jobs):
                     left = [*self._note(seen, event), *left]
-            except Exception as exc:  # it is this stream's, and what was cut is uploaded
+            except Exception as exc:  # noqa: BLE001 - this stream's; what was cut is uploaded
                 after = self._note(seen, self._failure(exc, seen.now))
                 left = [] if isinstance(effect, Hold) else after
         self.course = steps.placed(self.course, more=self._performer.cutter.remaining)
@@ -364,7 +364,7 @@ class StreamFollower:
             proved = self.log.chunks_near(MAX_OFFSET, committed=limit)
         except CorruptDataError:
             all_there = proved = []  # what is held is damaged
-        except Exception:  # too many files are open, for one: a later look can tell
+        except Exception:  # noqa: BLE001 - too many files are open, for one: a later look tells
             if self.held is not None and self.held.holds(self.log.directory):
                 return False
             all_there = proved = []

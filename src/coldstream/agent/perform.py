@@ -194,7 +194,7 @@ class Performer:
         fault, over = None, False
         try:
             over = cutter.cut(segments, effect.claim, look, jobs)
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - raised once it is said what was cut
             fault = exc
         yield CutTo(cutter.position, tuple(job.piece.first_offset for job in jobs), over)
         if fault is not None:

@@ -305,13 +305,13 @@ class Agent:
             return False
         try:
             return bool(StreamLog(self.data_dir / stream, self.host.files).segments())
-        except Exception:  # whatever it is, a later look can tell
+        except Exception:  # noqa: BLE001 - whatever it is, a later look can tell
             return False
 
     def _is_there(self, stream: str) -> bool:
         try:
             self.host.files.stamp(self.data_dir / stream, "")
-        except Exception:  # whatever it is, the directory cannot be read
+        except Exception:  # noqa: BLE001 - whatever it is, it cannot be read
             return False
         return True
 

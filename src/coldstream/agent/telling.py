@@ -149,14 +149,14 @@ class Beats:
         self._at, self._telling = now, True
         try:
             speaker.submit(self._say, rows(), settings, left_out)
-        except Exception as exc:  # no thread, for one
+        except Exception as exc:  # noqa: BLE001 - no thread, for one
             self.unheard, self._telling = (f"no heartbeat: {exc!r}",), False
 
     def _say(self, rows: Sequence[Progress], settings: AgentSettings, left_out: int) -> None:
         try:
             why = self.teller.tell(rows, settings, self.host.now_ms(), left_out)
             self.unheard = () if why is None else (why,)
-        except Exception as exc:  # a thread's exception is lost otherwise
+        except Exception as exc:  # noqa: BLE001 - a thread's exception is lost otherwise
             self.unheard = (f"no heartbeat: {exc!r}",)
         finally:
             self._telling = False

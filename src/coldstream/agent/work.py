@@ -93,7 +93,7 @@ class Work:
             self._asked.add(look := next(self._numbers))
             try:
                 lookers.submit(self._looked, look, follower, share)
-            except Exception as exc:  # no thread, for one; a worker may have it all the same
+            except Exception as exc:  # noqa: BLE001 - no thread, for one; a worker may have it
                 if self._begins(look):
                     follower.trouble(exc, now)
                     self._came.put(_Looked(follower, [], share, over=False))
@@ -147,7 +147,7 @@ class Work:
             self.jobs[id(job)] = job
             try:
                 pool.submit(self._upload, follower, job, uploader)
-            except Exception as exc:  # no thread, for one; a worker may have it all the same
+            except Exception as exc:  # noqa: BLE001 - no thread, for one; a worker may have it
                 self._came.put(_Result(follower, job, _not_begun(job, exc)))
         if looked.over:
             self.over(stream)

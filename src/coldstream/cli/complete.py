@@ -34,7 +34,7 @@ def stream_names(ctx: typer.Context, incomplete: str) -> list[str]:
     try:
         catalog = catalog_of(ctx.params)
         return [] if catalog is None else offered(catalog.page(None, _LOOKED_AT).items, incomplete)
-    except Exception:  # at a prompt there is nobody to tell
+    except Exception:  # noqa: BLE001 - at a prompt there is nobody to tell
         return []
 
 

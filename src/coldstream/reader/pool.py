@@ -80,7 +80,7 @@ class SharedPool:
             return
         try:
             value = fn()
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: BLE001 - it goes to who waits
             future.set_exception(exc)
         else:
             future.set_result(value)

@@ -91,7 +91,7 @@ class _Kept:
     def _run(self) -> None:
         try:
             value = self.fetch.run()
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: BLE001 - it goes to all who wait
             self.promise.set_exception(exc)
         else:
             self.promise.set_result(value)

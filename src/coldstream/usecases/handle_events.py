@@ -122,7 +122,7 @@ def _named(
                 named.setdefault(mention.stream, []).append((message_id, mention))
         except InvalidInputError as exc:
             failed[message_id] = exc
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - whatever a message does, the others are read
             failed[message_id] = _unexpected(exc)
     return named
 
@@ -179,8 +179,7 @@ def handle_messages(
                     continue
                 raise _out_of_time()
             report = commit_runs(context, stream, pause=pause, time_left=time_left)
-        except Exception as exc:
-            # Also a bug of ours that only this stream's objects bring to light.
+        except Exception as exc:  # noqa: BLE001 - also a bug of ours that one stream's objects show
             error = exc if isinstance(exc, ColdstreamError) else _unexpected(exc)
             failed.update((message_id, mention.located(error)) for message_id, mention in mentions)
             continue

@@ -24,7 +24,7 @@ class Inline(Executor):
         future: Future[T] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - it goes to who waits
             future.set_exception(exc)
         return future
 

@@ -170,7 +170,7 @@ class Net:
                 effect()
             except Crash:
                 raise
-            except Exception as exc:
+            except Exception as exc:  # noqa: BLE001 - nobody waits for it any more
                 scheduler.say(f"{what}: late, {type(exc).__name__}")
 
         scheduler.spawn("late", arrive, "net")

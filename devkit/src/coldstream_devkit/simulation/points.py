@@ -124,7 +124,7 @@ class Execution:
             self.result = exc
         except Crash:
             return
-        except BaseException as exc:
+        except BaseException as exc:  # noqa: BLE001 - it is raised where it is looked at
             self._failed = exc
 
     def go_on(self, answer: object = None) -> Call | None:

@@ -96,7 +96,7 @@ def play(
     except BrokenError as exc:
         kinds = sorted({each.invariant.value for each in exc.violations})
         return scene, Failure(0, "+".join(kinds), str(exc))
-    except Exception as exc:
+    except Exception as exc:  # noqa: BLE001 - whatever it is, this seed has found it
         return scene, Failure(0, type(exc).__name__, f"{type(exc).__name__}: {exc}")
     return scene, None
 

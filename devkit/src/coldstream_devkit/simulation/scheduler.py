@@ -133,7 +133,7 @@ class Scheduler:
                 run()
             except Crash:
                 return
-            except BaseException as exc:
+            except BaseException as exc:  # noqa: BLE001 - it is raised where it is looked at
                 self._failed = exc
 
         task = Task(name, guarded, owner, self.steps)

@@ -114,7 +114,7 @@ def _look(check: Check, found: SimpleQueue[Finding | None]) -> None:
         found.put(of_error(check.about, exc, check.remedy))
     except OSError as exc:
         found.put(failed(check.about, str(exc), check.remedy))
-    except Exception as exc:
+    except Exception as exc:  # noqa: BLE001 - of a check; the others go on
         bug = f"{type(exc).__name__}: {exc}"
         found.put(failed(check.about, bug, "report this: it is a bug of coldstream"))
     found.put(None)

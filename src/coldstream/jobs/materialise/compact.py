@@ -177,7 +177,7 @@ def attempted(
         return compact(piece, layout, files, new_id)
     except ColdstreamError as error:
         return CompactResult((), error)
-    except Exception as error:  # of Parquet, or a full disk
+    except Exception as error:  # noqa: BLE001 - of Parquet, or a full disk
         return CompactResult((), InternalError(f"{type(error).__name__}: {error}"[:_MAX_REASON]))
 
 

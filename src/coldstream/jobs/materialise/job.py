@@ -107,7 +107,7 @@ def run(spark: SparkSession, place: Place, given: Given, report: JobReport) -> N
             kept = keep_up(rule, pair, place, runner.engine, upkeep)
             if kept is not None:
                 tables[table]["maintenance"] = kept
-        except Exception as exc:  # whatever one table does, the others are filled
+        except Exception as exc:  # noqa: BLE001 - whatever one table does, the others are filled
             errors[table] = failed(table, exc)
             tables.setdefault(table, {})["error"] = str(errors[table])
     errors |= runner.unread
