@@ -95,11 +95,11 @@ def aws_client(service: str, *, patience: Patience = ELSEWHERE) -> Any:
 
 
 def _configured(make: Callable[[], _T]) -> _T:
-    from botocore.exceptions import BotoCoreError
+    from coldstream.adapters.aws_errors import AWS_ERRORS
 
     try:
         return make()
-    except BotoCoreError as exc:
+    except AWS_ERRORS as exc:
         raise ConfigurationError(
             str(exc), remedy="set AWS_REGION and credentials as for every AWS SDK"
         ) from exc
