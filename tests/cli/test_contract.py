@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,18 @@ from coldstream_devkit.local import command as local
 from coldstream_devkit.reference import render
 
 ROOT = Path(__file__).parents[2]
+
+
+COMMAND = typer.main.get_command(app)
+
+
+def every_command(group: Any) -> list[list[str]]:
+    """The words that call each."""
+    return [
+        [name, *rest]
+        for name, child in group.commands.items()
+        for rest in (every_command(child) if hasattr(child, "commands") else [[]])
+    ]
 
 
 def every_error(cls: type[ColdstreamError] = ColdstreamError) -> list[type[ColdstreamError]]:
@@ -217,3 +231,29 @@ def test_the_project_is_found_from_a_directory_below_it(monkeypatch: pytest.Monk
     monkeypatch.chdir(ROOT / "tests" / "cli")
 
     assert local._project(None) == ROOT
+
+
+def said_by_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What the help of a command says above its options."""
+    with contextlib.suppress(SystemExit):
+        COMMAND.main([*arguments, "--help"])
+    said = capsys.readouterr().out.partition("╭")[0].partition("Usage: ")[2]
+    return [line.removeprefix(" ").rstrip() for line in said.splitlines()[1:]]
+
+
+@pytest.mark.parametrize("arguments", every_command(COMMAND), ids=" ".join)
+def test_help_fills_its_lines_and_wraps_no_example_at_80_columns(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = said_by_help(arguments, capsys)
+    about = list(takewhile(lambda line: not line.startswith("Example"), lines))
+    examples = lines[len(about) :]
+
+    assert any(about)
+    for line, following in pairwise(about):
+        if line and following:
+            assert len(f"{line} {following.split()[0]}") > 78, f"{line!r} ends before its time"
+    assert all(line in ("", "Example:", "Examples:") for line in examples[:2])
+    for line, following in pairwise(examples[2:]):
+        assert following.startswith("    ") == line.endswith("\\"), f"{line!r} is not whole"

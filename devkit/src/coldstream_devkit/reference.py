@@ -5,9 +5,9 @@ python -m coldstream_devkit.reference > docs/reference/cli.md
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Iterator
+from textwrap import fill, indent
 from typing import Any
 
 import typer
@@ -40,6 +40,10 @@ SPECIAL: tuple[ColdstreamError, ...] = (
     ),
     *(ForeignFilesError(""), HistoryChangedError(""), OtherHistoryError("")),
 )
+
+#: Characters of a line, as in the introduction.
+_WIDTH = 100
+_WHOLE_WORDS: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
 
 _INTRODUCTION = f"""\
 # The command line
@@ -103,12 +107,21 @@ def _command(path: str, command: Any) -> list[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
     usage = " ".join([path, *(str(a.metavar or a.name).upper() for a in arguments)])
-    lines = [f"## `{usage}`", "", inspect.cleandoc(command.help or ""), ""]
+    lines = [f"## `{usage}`", "", *_help(command.help or ""), ""]
     if options:
         lines += ["| option | default | |", "|---|---|---|"]
         lines += [_option(option) for option in options]
         lines.append("")
     return lines
+
+
+def _help(text: str) -> Iterator[str]:
+    """Lines of paragraphs, and examples as Markdown has code."""
+    about, heading, examples = text.partition("\n\nExample")
+    yield "\n\n".join(fill(each, _WIDTH, **_WHOLE_WORDS) for each in about.split("\n\n"))
+    if heading:
+        title, _, commands = examples.partition("\n\n")
+        yield f"\nExample{title}\n\n{indent(commands, '    ')}"
 
 
 def _option(option: Any) -> str:

@@ -56,21 +56,22 @@ def run(
     options: AgentOptions,
     where: Where,
 ) -> None:
-    """Follow the stream directories below DATA_DIR and upload what is committed.
+    r"""Follow the stream directories below DATA_DIR and upload what is committed.
 
     Killed at any instant it loses nothing: where to go on is in the bucket and the catalog. It goes
     on until it is stopped; a stream that fails is told, and the exit code of SIGTERM is 0 all the
     same. With --once it ends by itself, with the exit code of the first error.
 
     Examples:
-        coldstream agent run --data-dir /var/lib/rabbitmq/mnesia/rabbit@a/stream --committed all
 
+        coldstream agent run --data-dir /var/lib/rabbitmq/mnesia/rabbit@a/stream \
+            --committed all
         coldstream agent run --config /etc/coldstream/agent.toml
-
-        coldstream agent run --data-dir ./streams --committed offsets.json --once --json
-
-        coldstream agent run --data-dir DIR --committed broker --stream-uri
-        rabbitmq-stream://tier:SECRET@127.0.0.1:5552 --management-uri http://tier:SECRET@127.0.0.1:15672
+        coldstream agent run --data-dir ./streams --committed offsets.json \
+            --once --json
+        coldstream agent run --data-dir DIR --committed broker \
+            --stream-uri rabbitmq-stream://tier:SECRET@127.0.0.1:5552 \
+            --management-uri http://tier:SECRET@127.0.0.1:15672
     """
     del config  # its callback has put what it says behind flags and environment
     log = AgentLog(options.log)
@@ -176,8 +177,8 @@ def config(
     Takes the options of `agent run`, and reads the same environment. Passwords are not shown.
 
     Examples:
-        coldstream agent config --config /etc/coldstream/agent.toml
 
+        coldstream agent config --config /etc/coldstream/agent.toml
         coldstream agent config --show
     """
     del config

@@ -60,9 +60,10 @@ def collect(
     much is provable now; and the keys of what is kept for a person: fragments with chunks that the
     manifest lacks (unique), and keys that are not ours (foreign).
 
-    Examples: coldstream collect //orders
+    Examples:
 
-    coldstream collect --delete
+        coldstream collect //orders
+        coldstream collect --delete
     """
     if delete and dry_run:
         raise InvalidInputError("--delete and --dry-run exclude each other")

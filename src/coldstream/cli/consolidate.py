@@ -44,7 +44,9 @@ def consolidate(
     With --dry-run it prints how many new fragments (merges) would replace how many (pieces), and
     their bytes of data. A rule with `"consolidate": false` switches it off for its streams.
 
-    Example: coldstream consolidate //orders --dry-run
+    Example:
+
+        coldstream consolidate //orders --dry-run
     """
     remote = where.connect()
     if dry_run:

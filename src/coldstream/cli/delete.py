@@ -123,8 +123,9 @@ def delete(
     agent tells, and to which nothing was written for a while. Streams under legal hold stay, and
     so does the directory of a queue that was declared again: delete that one by its name.
 
-    Examples: coldstream delete //orders --undelete 1d --yes
+    Examples:
 
+        coldstream delete //orders --undelete 1d --yes
         coldstream delete --gone --older-than 7d --dry-run
     """
     if options.gone is (stream is not None):
@@ -254,7 +255,9 @@ def undelete(
 
     Possible until its objects begin to go. The state machine sees it and ends.
 
-    Example: coldstream undelete //orders
+    Example:
+
+        coldstream undelete //orders
     """
     from coldstream.usecases.delete_stream import undelete_stream
 

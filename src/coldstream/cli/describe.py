@@ -73,7 +73,9 @@ def describe(
     WATERMARKS how far it had come: what was committed, cut into fragments, uploaded, verified by a
     function, and published to readers.
 
-    Example: coldstream describe //orders
+    Example:
+
+        coldstream describe //orders
     """
     remote = where.connect()
     try:

@@ -49,15 +49,16 @@ def doctor(
     options: AgentOptions,
     where: Where,
 ) -> None:
-    """Look whether an agent with these options could do its work on this machine.
+    r"""Look whether an agent with these options could do its work on this machine.
 
     Each line is `ok`, `warning` or `FAILED`, and says what to do. The exit code is 0 if nothing
     failed, and 1 otherwise. Nothing is changed, except by the probe.
 
     Examples:
-        coldstream doctor --config /etc/coldstream/agent.toml
 
-        coldstream doctor --data-dir /var/lib/rabbitmq/mnesia/rabbit@a/stream --committed broker
+        coldstream doctor --config /etc/coldstream/agent.toml
+        coldstream doctor --data-dir /var/lib/rabbitmq/mnesia/rabbit@a/stream \
+            --committed broker
     """
     del config  # its callback has put what it says behind flags and environment
     findings = []

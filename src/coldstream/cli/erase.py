@@ -122,7 +122,7 @@ class EraseOptions:
 
 @with_options
 def erase(stream: StreamArgument, *, options: EraseOptions, where: Where) -> None:
-    """Erase messages for good; offsets stay, what was in the messages goes.
+    r"""Erase messages for good; offsets stay, what was in the messages goes.
 
     It finds them by offset, property or JSON body, and shows the plan. Each keeps its offset and
     its length and says that it was erased. New fragments take the place of the old ones by one
@@ -133,8 +133,10 @@ def erase(stream: StreamArgument, *, options: EraseOptions, where: Where) -> Non
     it again, later. Tables lose the rows at the next run of `materialise`. The
     broker's own files and copies elsewhere are not touched.
 
-    Examples: coldstream erase //orders --where customer=4711 --reason ticket-12 --dry-run
+    Examples:
 
+        coldstream erase //orders --where customer=4711 --reason ticket-12 \
+            --dry-run
         coldstream erase //orders --range 70..80 --range 91..92 --yes
     """
     from coldstream.usecases.erase import erase as perform

@@ -99,15 +99,18 @@ class ExportOptions:
 
 @with_options
 def export(stream: StreamArgument, *, options: ExportOptions, where: Where) -> None:
-    """Write a stream's messages to files, every byte checked.
+    r"""Write a stream's messages to files, every byte checked.
 
     Files are DIR/<stream directory>/<first offset>-<next offset>.parquet or .jsonl. Given again
     with the same options, it goes on where the files end: with what was interrupted, or with what
     has come since. A hole is told on stderr and passed over, as is what is missing between an
     offset of --from and the stream's first; in JSON it is also a line of its own.
 
-    Examples: coldstream export //orders --to /var/tmp/orders
-    coldstream export //orders --to /var/tmp/orders --format jsonl --from 2026-03-01
+    Examples:
+
+        coldstream export //orders --to /var/tmp/orders
+        coldstream export //orders --to /var/tmp/orders --format jsonl \
+            --from 2026-03-01
     """
     from coldstream.copies import export as copies
     from coldstream.osiris.body import parse_body_format

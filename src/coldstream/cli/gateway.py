@@ -48,7 +48,9 @@ def gateway() -> None:
 def hash_password() -> None:
     """Make the hash of a password for the users file; reads the password from stdin.
 
-    Example: coldstream gateway hash-password < password.txt
+    Example:
+
+        coldstream gateway hash-password < password.txt
     """
     from coldstream.gateway.passwords import hashed
 
@@ -58,7 +60,7 @@ def hash_password() -> None:
 @gateway_app.command("run")
 @with_options
 def run(*, options: GatewayOptions, where: Where) -> None:
-    """Serve the RabbitMQ stream protocol, read side, until it is stopped.
+    r"""Serve the RabbitMQ stream protocol, read side, until it is stopped.
 
     A client changes nothing but the port: what the remote tier has comes from S3, what it has not
     yet from the broker of --stream-uri, each message once and in order. Nobody can publish, create
@@ -67,10 +69,10 @@ def run(*, options: GatewayOptions, where: Where) -> None:
     one of "/" whose name has a slash).
 
     Examples:
-        coldstream gateway run --port 5553 --users users.txt
 
         coldstream gateway run --port 5553 --users users.txt
-        --stream-uri rabbitmq-stream://tier:SECRET@127.0.0.1:5552
+        coldstream gateway run --port 5553 --users users.txt \
+            --stream-uri rabbitmq-stream://tier:SECRET@127.0.0.1:5552
     """
     log = AgentLog(options.log)
     early: list[int] = []

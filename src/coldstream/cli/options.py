@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -154,8 +155,9 @@ def is_typed(context: typer.Context, name: str) -> bool:
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Make a command of typer of a function whose parameters may be such values.
 
-    A parameter whose type is a dataclass gives way to one option for each field; the function gets
-    the value made of them. Such parameters are keyword-only, because they have no default.
+    Its help is the docstring, as `_help_of` gives it. A parameter whose type is a dataclass gives
+    way to one option for each field; the function gets the value made of them. Such parameters are
+    keyword-only, because they have no default.
     """
     hints = get_type_hints(command, include_extras=True)
     values = {
@@ -175,9 +177,25 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         command(**given)
 
+    run.__doc__ = _help_of(command)
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
+
+
+def _help_of(command: Callable[..., None]) -> str | None:
+    """The docstring with each paragraph in one line: typer would keep the ends of its lines.
+
+    What is indented, such as examples, stays line by line and begins at the margin: how far typer
+    would indent it depends on what stands before it.
+    """
+    written = inspect.getdoc(command)
+    if written is None:
+        return None
+    paragraphs = (each.strip("\n") for each in written.split("\n\n"))
+    return "\n\n".join(
+        dedent(each) if each.startswith(" ") else " ".join(each.split("\n")) for each in paragraphs
+    )
 
 
 def _parameters(kind: type[Any]) -> list[inspect.Parameter]:

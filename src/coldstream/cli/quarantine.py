@@ -70,7 +70,9 @@ def list_(
     When a cluster comes back from a crash without messages that were already in S3, the next
     writer's log is another history. Its claim cuts the old end off, and keeps it here.
 
-    Example: coldstream quarantine list //orders
+    Example:
+
+        coldstream quarantine list //orders
     """
     from coldstream.usecases.quarantine import current_record
 
@@ -132,7 +134,9 @@ def read(
     Their offsets are those that they had; the stream has other messages there now, or none. With an
     offset below the cut it begins with what both histories have in common.
 
-    Example: coldstream quarantine read //orders --timeline 7 --output json
+    Example:
+
+        coldstream quarantine read //orders --timeline 7 --output json
     """
     from coldstream.reader import Offset
     from coldstream.reader.lost import RootReader
@@ -188,7 +192,9 @@ def drop(
     Strays that the same claim cut off go with it, as far as they are there now; what arrives later
     is kept. Nothing else of the stream is touched.
 
-    Example: coldstream quarantine drop //orders --timeline 7 --dry-run
+    Example:
+
+        coldstream quarantine drop //orders --timeline 7 --dry-run
     """
     if not (yes or dry_run):
         raise InvalidInputError(

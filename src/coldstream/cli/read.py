@@ -191,7 +191,7 @@ class ReadOptions:
 
 @with_options
 def read(stream: StreamArgument, *, options: ReadOptions, where: Where) -> None:
-    """Read messages of a stream out of the remote tier, in order, every byte checked.
+    r"""Read messages of a stream out of the remote tier, in order, every byte checked.
 
     From an offset it begins with exactly that message, from anything else with a whole chunk.
     Offsets without a message belong to the broker's tracking data. It ends where the manifest ends
@@ -199,9 +199,12 @@ def read(stream: StreamArgument, *, options: ReadOptions, where: Where) -> None:
     missing between an offset where it is to begin and the stream's first; with json it is also a
     line of its own: {"gap": {"first": F, "next": N, "reason": "hole"}}.
 
-    Examples: coldstream read //orders --from last --output json
-    coldstream read //orders --from 2026-03-01 --to 2026-03-02 --output raw > march-first.bin
-    coldstream read //orders --from 1h --follow --filter eu --where region=eu
+    Examples:
+
+        coldstream read //orders --from last --output json
+        coldstream read //orders --from 2026-03-01 --to 2026-03-02 --output raw \
+            > march-first.bin
+        coldstream read //orders --from 1h --follow --filter eu --where region=eu
     """
     from coldstream.reader import ReaderSettings, StreamReader
 

@@ -40,7 +40,9 @@ def rebalance(
 
     A commit that leaves a crowded root starts this by itself; nothing is lost by starting it again.
 
-    Example: coldstream rebalance //orders --dry-run
+    Example:
+
+        coldstream rebalance //orders --dry-run
     """
     remote = where.connect()
     if dry_run:

@@ -80,9 +80,10 @@ def rebuild(stream: StreamArgument, *, options: RebuildOptions, where: Where) ->
     A queue's name is looked up in the catalog; where that has lost the stream, give the directory
     name, as the keys in the bucket have it.
 
-    Examples: coldstream rebuild //orders
+    Examples:
 
-    coldstream rebuild __orders_1745252105682952932 --write
+        coldstream rebuild //orders
+        coldstream rebuild __orders_1745252105682952932 --write
     """
     from coldstream.usecases import rebuild as usecase
 

@@ -34,7 +34,9 @@ def reconcile(
     A stream whose item was lost or restored with the table is marked `adopt`: it gets the newest
     root of the bucket back first.
 
-    Example: coldstream reconcile --dry-run --json
+    Example:
+
+        coldstream reconcile --dry-run --json
     """
     remote = where.connect()
     if dry_run:

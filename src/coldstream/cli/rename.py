@@ -33,7 +33,9 @@ def rename(
     may delete, and go by names. An agent whose broker says another one tells so, with this command.
     No data is changed. The name must be one for which a broker makes this directory.
 
-    Example: coldstream rename __or_dN1_1745252105682952932 or_dN1 --yes
+    Example:
+
+        coldstream rename __or_dN1_1745252105682952932 or_dN1 --yes
     """
     if not (yes or dry_run):
         raise InvalidInputError("this changes which rules hold: add --yes, or --dry-run to see")

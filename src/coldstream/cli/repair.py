@@ -89,7 +89,7 @@ class RepairOptions:
 
 @with_options
 def repair(stream: StreamArgument, *, options: RepairOptions, where: Where) -> None:
-    """Put corrupt or missing fragments right; exit with 65 if something is left.
+    r"""Put corrupt or missing fragments right; exit with 65 if something is left.
 
     75 says that another writer changed a fragment meanwhile: run it again.
 
@@ -98,7 +98,10 @@ def repair(stream: StreamArgument, *, options: RepairOptions, where: Where) -> N
     the trailer still prove. New objects replace the damaged ones by one commit; readers do not
     notice. With --lost, and only then, offsets that are nowhere become a hole.
 
-    Example: coldstream repair //orders --range 70..80 --from-dir /var/lib/rabbitmq/stream
+    Example:
+
+        coldstream repair //orders --range 70..80 \
+            --from-dir /var/lib/rabbitmq/stream
     """
     if options.lost and not (options.yes or options.dry_run):
         raise InvalidInputError("--lost gives offsets up for ever: add --yes, or --dry-run to see")

@@ -108,14 +108,18 @@ class ReplayOptions:
 
 @with_options
 def replay(stream: StreamArgument, *, options: ReplayOptions, where: Where) -> None:
-    """Publish a stream's messages into another broker, each once, in order.
+    r"""Publish a stream's messages into another broker, each once, in order.
 
     Run it again after whatever stopped it: the other broker knows the last message that it has
     under the publisher's name, and drops what it has already. Messages and sub-batches are the same
     bytes; offsets and times are those of the other broker, filter values are not kept.
 
-    Examples: coldstream replay //orders --to rabbitmq-stream://guest:guest@new-broker:5552 --create
-    coldstream replay //orders --to rabbitmq-stream://... --queue orders-2025 --rate 5000
+    Examples:
+
+        coldstream replay //orders \
+            --to rabbitmq-stream://guest:guest@new-broker:5552 --create
+        coldstream replay //orders --to rabbitmq-stream://... \
+            --queue orders-2025 --rate 5000
     """
     from coldstream.broker.connection import StreamUri
     from coldstream.broker.publishing import MAX_ENTRY, leading_publisher

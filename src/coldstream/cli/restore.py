@@ -72,8 +72,10 @@ def restore(stream: StreamArgument, *, options: RestoreOptions, where: Where) ->
     anew with its own positions; as_written says which are the broker's own files.
     docs/how-to/restore-a-cluster.md says how a broker takes them.
 
-    Examples: coldstream restore //orders --to /var/tmp/restored --dry-run
-    coldstream restore //orders --to /var/tmp/restored --from 2026-03-01
+    Examples:
+
+        coldstream restore //orders --to /var/tmp/restored --dry-run
+        coldstream restore //orders --to /var/tmp/restored --from 2026-03-01
     """
     from coldstream.reader import StreamReader, keep_freed_memory
 

@@ -49,7 +49,9 @@ def plan(
     that sets the limit, and one for what stays. A stream under legal hold says which rules hold it.
     Without STREAM only streams of which something goes, or which are held, are listed.
 
-    Example: coldstream retention plan //orders
+    Example:
+
+        coldstream retention plan //orders
     """
     _print(_plan(where.connect(), stream), as_json=as_json)
 
@@ -67,7 +69,9 @@ def run(
 
     A schedule does this every hour.
 
-    Example: coldstream retention run //orders --dry-run
+    Example:
+
+        coldstream retention run //orders --dry-run
     """
     remote = where.connect()
     if dry_run:

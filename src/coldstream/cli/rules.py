@@ -74,9 +74,10 @@ def rules(
     stream the one of the highest priority says how long it is kept; any one of them can hold it. A
     document that would end a legal hold is refused unless --release-holds says that this is meant.
 
-    Examples: coldstream retention rules --json > rules.json
+    Examples:
 
-    coldstream retention rules --set rules.json --dry-run
+        coldstream retention rules --json > rules.json
+        coldstream retention rules --set rules.json --dry-run
     """
     from coldstream.plans.policy_document import parse_policies
 
@@ -103,7 +104,9 @@ def hold(
     It adds a rule named hold:DIRECTORY. Holding twice is fine. A deletion whose undelete time still
     runs is held, too.
 
-    Example: coldstream retention hold //orders
+    Example:
+
+        coldstream retention hold //orders
     """
     from coldstream.usecases import hold as usecase
 
@@ -132,7 +135,9 @@ def release(
 ) -> None:
     """End the legal hold that `hold` made; says so if other rules still hold the stream.
 
-    Example: coldstream retention release //orders
+    Example:
+
+        coldstream retention release //orders
     """
     from coldstream.usecases import hold as usecase
 

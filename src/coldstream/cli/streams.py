@@ -51,7 +51,9 @@ def streams(
     in the state `deleted` nothing is left but this line, with the figures that it had last. Streams
     of `doctor` are listed with `--match doctor` only.
 
-    Example: coldstream streams --match orders --json
+    Example:
+
+        coldstream streams --match orders --json
     """
     remote = where.connect()
     now, told = now_ms(), agents_told(remote, now_ms())

@@ -79,9 +79,10 @@ def undo(stream: StreamArgument, *, options: UndoOptions, where: Where) -> None:
     What is made up goes into the quarantine, what a false claim cut off comes back, and the agents
     go on by themselves: each compares its log with the outcome when it claims. Nothing is deleted.
 
-    Examples: coldstream undo //orders --claim 12 --dry-run
+    Examples:
 
-    coldstream undo //orders --from 5000 --to 5400 --yes
+        coldstream undo //orders --claim 12 --dry-run
+        coldstream undo //orders --from 5000 --to 5400 --yes
     """
     from coldstream.usecases import undo as usecase
 

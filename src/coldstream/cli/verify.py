@@ -46,7 +46,9 @@ def verify(
     read and its sums are checked; a group that is gone or damaged is told with its key and all
     that it hides. Without --deep the objects' sizes and trailers are checked, with it every byte.
 
-    Example: coldstream verify //orders --deep --json
+    Example:
+
+        coldstream verify //orders --deep --json
     """
     from coldstream.reader.verify import verify_stream
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.cli.options import JsonOption
+from coldstream.cli.options import JsonOption, with_options
 from coldstream.cli.output import note, print_json, print_section, size
 from coldstream.cli.report import ConfigurationError
 from coldstream.errors import InvalidInputError
@@ -49,6 +49,7 @@ StateOption = Annotated[
 
 
 @app.command("up")
+@with_options
 def up(
     project: RootOption = None,
     state: StateOption = None,
@@ -71,7 +72,9 @@ def up(
 ) -> None:
     """Start it and deploy the CDK app to it; does nothing where both are done.
 
-    Example: coldstream local up && eval "$(coldstream local env)"
+    Example:
+
+        coldstream local up && eval "$(coldstream local env)"
     """
     from coldstream_devkit.local import environment
     from coldstream_devkit.local.synth import AppFailedError
@@ -92,6 +95,7 @@ def up(
 
 
 @app.command("down")
+@with_options
 def down(
     project: RootOption = None,
     state: StateOption = None,
@@ -107,6 +111,7 @@ def down(
 
 
 @app.command("status")
+@with_options
 def status(
     project: RootOption = None, state: StateOption = None, as_json: JsonOption = False
 ) -> None:
@@ -140,10 +145,13 @@ def status(
 
 
 @app.command("env")
+@with_options
 def env(project: RootOption = None, state: StateOption = None, as_json: JsonOption = False) -> None:
     """Print the variables that point any AWS SDK and coldstream at it, as `export` lines.
 
-    Example: eval "$(coldstream local env)"
+    Example:
+
+        eval "$(coldstream local env)"
     """
     from coldstream_devkit.local import environment
 
