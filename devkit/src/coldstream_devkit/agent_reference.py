@@ -11,6 +11,7 @@ from coldstream.agent.selection import TIERED
 from coldstream.cli.agent_config import shown
 from coldstream.cli.agent_file import INSTALLED, RULE_KEYS
 from coldstream.cli.agent_keys import LIVE, Key, keys
+from coldstream.cli.agent_options import REQUIRED
 
 _INTRODUCTION = f"""\
 # The agent's settings
@@ -81,9 +82,10 @@ def render() -> str:
 def _row(key: Key) -> str:
     value = shown(key, key.default)
     default = "" if value is None else f"`{_toml(value)}`"
-    if key.option.show_default == "required":
-        default = "required"
-    about = " ".join((key.option.help or "").split()).replace("|", "\\|")
+    text = key.option.help or ""
+    if text.endswith(REQUIRED):
+        default, text = "required", text.removesuffix(REQUIRED)
+    about = " ".join(text.split()).replace("|", "\\|")
     environment = f" `{key.environment}`" if key.environment else ""
     live = "live" if key.name in LIVE else ""
     names = ", ".join(f"`{each}`" for each in (key.name, *key.aliases))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from coldstream.agent.settings import AgentSettings
 
 _MIB = 2**20
+#: At the end of the help of what has no default; typer would call "required" one.
+REQUIRED = " Required, here or in --config."
 
 
 class LogFormat(StrEnum):
@@ -40,8 +42,9 @@ class AgentOptions:
         str,
         typer.Option(
             "--data-dir",
-            help="Holds one directory a stream, e.g. /var/lib/rabbitmq/mnesia/NODE/stream.",
-            show_default="required",
+            help="Holds one directory a stream, e.g. /var/lib/rabbitmq/mnesia/NODE/stream."
+            f"{REQUIRED}",
+            show_default=False,
         ),
     ] = ""
     committed: Annotated[
@@ -49,8 +52,9 @@ class AgentOptions:
         typer.Option(
             help='What is committed: "broker" to have the broker of this node prove it (needs'
             ' --stream-uri), "all" if you know that everything in the files is, or a JSON file'
-            " {directory: last committed offset}, read again when it changes.",
-            show_default="required",
+            " {directory: last committed offset}, read again when it changes."
+            f"{REQUIRED}",
+            show_default=False,
         ),
     ] = ""
     stream_uri: Annotated[

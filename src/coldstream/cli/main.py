@@ -48,12 +48,15 @@ from coldstream.cli.report import (
     silence_stdout,
 )
 
+#: What only a checkout has, such as `local`.
+_OF_A_CHECKOUT = entry_points(group="coldstream.commands")
+
 app = typer.Typer(
     name="coldstream",
     cls=Commands,
     help="Bottomless S3 storage for RabbitMQ streams.\n\nReads, checks and describes the remote "
-    "tier; starts the workflows that keep it; runs the agent that fills it; runs it all on one "
-    "machine.",
+    "tier; starts the workflows that keep it; runs the agent that fills it"
+    + ("; runs it all on one machine." if "local" in _OF_A_CHECKOUT.names else "."),
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -131,8 +134,7 @@ app.add_typer(agent.agent_app, name="agent", cls=Commands, rich_help_panel="Run"
 app.add_typer(gateway.gateway_app, name="gateway", cls=Commands, rich_help_panel="Run")
 
 
-for _more in entry_points(group="coldstream.commands"):
-    # What only a checkout has, such as `local`.
+for _more in _OF_A_CHECKOUT:
     app.add_typer(_more.load(), name=_more.name, cls=Commands, rich_help_panel="Run")
 
 

@@ -25,7 +25,7 @@ StreamArgument = Annotated[
         parser=_named,
         autocompletion=stream_names,
         help="Directory name, or VHOST/QUEUE (//orders for queue orders in vhost /), or the queue "
-        "alone; where that is unique.",
+        "alone, where that is unique.",
         show_default=False,
     ),
 ]
@@ -41,5 +41,9 @@ def _optional(about: str) -> Any:
     )
 
 
-OptionalStream = Annotated[str | None, _optional("As everywhere; all streams without it.")]
-StreamOrGone = Annotated[str | None, _optional("As everywhere; left out with --gone only.")]
+OptionalStream = Annotated[
+    str | None, _optional("Directory name, VHOST/QUEUE or queue; all streams if left out.")
+]
+StreamOrGone = Annotated[
+    str | None, _optional("Directory name, VHOST/QUEUE or queue; left out with --gone only.")
+]
