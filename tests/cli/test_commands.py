@@ -151,10 +151,10 @@ def test_a_body_format_that_there_is_not_is_refused_with_those_that_there_are(
     ("options", "expected"),
     [
         (["--from", "3"], range(3, 10)),
-        (["--from", "3", "--to", "5"], range(3, 5)),
+        (["--from", "3", "--until", "5"], range(3, 5)),
         (["--from", "last"], range(8, 10)),
         (["--from", "next"], range(0)),
-        (["--from", "1970-01-01T00:00:00.004Z", "--to", "timestamp:8"], range(4, 8)),
+        (["--from", "1970-01-01T00:00:00.004Z", "--until", "timestamp:8"], range(4, 8)),
         (["--limit", "3"], range(3)),
         (["--limit", "0"], range(0)),
     ],
@@ -379,7 +379,7 @@ def test_a_read_from_an_offset_that_is_not_there_says_so(
 def test_a_read_that_ends_before_it_begins_is_a_usage_error(tier: Tier, run: Run) -> None:
     tier.add("s", [[chunk(0, b"0")]])
 
-    assert run("read", "s", "--from", "9", "--to", "3").exit_code == 2
+    assert run("read", "s", "--from", "9", "--until", "3").exit_code == 2
 
 
 def test_describe_shows_how_the_tree_is_built(tier: Tier, run: Run) -> None:

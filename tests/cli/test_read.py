@@ -80,7 +80,18 @@ def test_the_last_offsets_are_read_by_a_negative_number(tier: Tier, run: Run) ->
     tier.add("s", [[chunk(n, b"x", b"y", timestamp=n)] for n in range(0, 10, 2)])
 
     assert offsets(run("read", "s", "--from", "-3")) == [7, 8, 9]
-    assert offsets(run("read", "s", "--from", "-3", "--to", "-1")) == [7, 8]
+    assert offsets(run("read", "s", "--from", "-3", "--until", "-1")) == [7, 8]
+
+
+def test_the_end_in_its_older_spelling_is_still_taken_but_not_twice(tier: Tier, run: Run) -> None:
+    tier.add("s", [[chunk(n, b"x")] for n in range(6)])
+
+    assert offsets(run("read", "s", "--from", "1", "--to", "3")) == [1, 2]
+    assert run("read", "s", "--follow", "--to", "3").exit_code == ExitCode.USAGE
+    twice = run("read", "s", "--until", "3", "--to", "3")
+    assert twice.exit_code == ExitCode.USAGE
+    assert "--to is the older name of --until" in twice.stderr
+    assert "--to " not in run("read", "--help").stdout
 
 
 def test_what_a_read_has_kept_on_disk_answers_the_next_one_as_the_policy_says(
@@ -195,7 +206,7 @@ def test_following_gives_what_comes_each_offset_once(
     monkeypatch.setattr(command, "_wait", wait)
 
     assert offsets(run("read", "s", "--follow", "--from", "1")) == [1, 2, 3, 4, 5]
-    assert run("read", "s", "--follow", "--to", "5").exit_code == 2
+    assert run("read", "s", "--follow", "--until", "5").exit_code == 2
 
 
 def test_who_follows_waits_for_a_table_that_does_not_answer_and_is_told(
@@ -280,7 +291,7 @@ def test_what_is_missing_where_a_read_begins_is_told_as_every_gap(tier: Tier, ru
     tier.add("s", [[chunk(n, b"%d" % n)] for n in range(5, 9)])
 
     whole = run("read", "s", "--from", "0", "-o", "json")
-    nothing = run("read", "s", "--from", "2", "--to", "4", "-o", "json")
+    nothing = run("read", "s", "--from", "2", "--until", "4", "-o", "json")
 
     lines = [json.loads(line) for line in whole.stdout.splitlines()]
     assert lines[0] == {"gap": {"first": 0, "next": 5, "reason": "retention"}}

@@ -104,3 +104,12 @@ def test_a_claim_or_an_offset_that_is_there_must_be_named(
 
     assert result.exit_code == ExitCode.USAGE
     assert remote.tampered() == before
+
+
+def test_the_end_of_what_is_forged_may_be_said_in_its_older_spelling(run: Run) -> None:
+    words = ("--from", "70", "--dry-run", "--json")
+
+    assert document(run(*words, "--to", "80")) == document(run(*words, "--until", "80"))
+    assert document(run(*words, "--until", "80")) != document(run(*words))
+    assert run(*words, "--until", "80", "--to", "80").exit_code == ExitCode.USAGE
+    assert "--to " not in run("--help").stdout

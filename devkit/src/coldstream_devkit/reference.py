@@ -105,7 +105,11 @@ def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _command(path: str, command: Any) -> list[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+    options = [
+        p
+        for p in command.params
+        if p.param_type_name == "option" and p.name != "help" and not p.hidden
+    ]
     usage = " ".join([path, *(str(a.metavar or a.name).upper() for a in arguments)])
     lines = [f"## `{usage}`", "", *_help(command.help or ""), ""]
     if options:

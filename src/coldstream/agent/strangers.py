@@ -42,7 +42,7 @@ class ForgedError(DivergedError):
 
     remedy = (
         "somebody else uploads with an agent's credentials: revoke them, then `coldstream undo"
-        " STREAM --from FIRST --to NEXT`, with the offsets of the fragment; docs/security.md"
+        " STREAM --from FIRST --until NEXT`, with the offsets of the fragment; docs/security.md"
     )
 
 

@@ -8,7 +8,7 @@ first  last  next  12345  2026-03-01T08:00  timestamp:MILLISECONDS     as `reade
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from coldstream.manifest.root import Root
     from coldstream.reader import Bound, OffsetSpec, StreamReader
     from coldstream.reader.follow import RangeRead
+
+_End = TypeVar("_End", int, str)
 
 #: A duration has a unit here: a number alone is an offset.
 _AGO = re.compile(r"[0-9]{1,12} ?[smhdDMY]")
@@ -44,6 +46,17 @@ UntilOption = Annotated[
         show_default="the end of the manifest",
     ),
 ]
+
+
+def until_of(until: _End | None, to: _End | None) -> _End | None:
+    """The end that `--until` says, or `--to`, as it was called where that is no destination.
+
+    Raises:
+        InvalidInputError: both say one.
+    """
+    if until is not None and to is not None:
+        raise InvalidInputError("--to is the older name of --until: give one of them")
+    return to if until is None else until
 
 
 def spec_of(text: str, stream: Root | CatalogItem, now_ms: int | None = None) -> OffsetSpec:

@@ -20,7 +20,7 @@ from coldstream.cli.message import BodyFormatOption, LimitOption, Output
 from coldstream.cli.options import Where, size_option, with_options
 from coldstream.cli.output import many, note
 from coldstream.cli.progress import ProgressLine
-from coldstream.cli.ranges import UNTIL_HELP, FromOption, bound_of, check_order, spec_of
+from coldstream.cli.ranges import FromOption, UntilOption, bound_of, check_order, spec_of, until_of
 from coldstream.cli.resolve import StreamArgument
 from coldstream.errors import InvalidInputError, UnavailableError
 from coldstream.read_policy import ReadPolicy
@@ -48,7 +48,8 @@ class ReadOptions:
 
     Attributes:
         start: where to begin.
-        to: where to end.
+        until: where to end.
+        older_until: the same, in its older spelling.
         output: how messages are written.
         limit: the most of them.
         follow: wait at the end for more.
@@ -63,15 +64,8 @@ class ReadOptions:
     """
 
     start: FromOption = "first"
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="OFFSET|TIME",
-            help=UNTIL_HELP,
-            show_default="the end of the manifest",
-        ),
-    ] = ""
+    until: UntilOption = ""
+    older_until: Annotated[str, typer.Option("--to", hidden=True)] = ""
     output: Annotated[
         Output,
         typer.Option(
@@ -135,14 +129,23 @@ class ReadOptions:
         ),
     ] = ReadPolicy.NOT_IN_DISK
 
+    @property
+    def end(self) -> str:
+        """Where to end; empty for the end of the manifest.
+
+        Raises:
+            InvalidInputError: it is given twice.
+        """
+        return until_of(self.until or None, self.older_until or None) or ""
+
     def check(self) -> None:
         """See that the options go together.
 
         Raises:
             InvalidInputError: they do not.
         """
-        if self.follow and self.to:
-            raise InvalidInputError("--follow has no end, and --to says one")
+        if self.follow and self.end:
+            raise InvalidInputError("--follow has no end, and --until says one")
         if self.unfiltered and not self.filters:
             raise InvalidInputError("--match-unfiltered says nothing without --filter")
         if "" in (self.filters or ()):
@@ -202,8 +205,8 @@ def read(stream: StreamArgument, *, options: ReadOptions, where: Where) -> None:
     Examples:
 
         coldstream read //orders --from last --output json
-        coldstream read //orders --from 2026-03-01 --to 2026-03-02 --output raw \
-            > march-first.bin
+        coldstream read //orders --from 2026-03-01 --until 2026-03-02 \
+            --output raw > march-first.bin
         coldstream read //orders --from 1h --follow --filter eu --where region=eu
     """
     from coldstream.reader import ReaderSettings, StreamReader
@@ -232,8 +235,8 @@ def _messages(reader: StreamReader, options: ReadOptions) -> Generator[Message]:
     from coldstream.reader import Offset
 
     extent = reader.glance().extent
-    spec, bound = spec_of(options.start, extent), bound_of(options.to, extent)
-    check_order(spec, bound, "--to")
+    spec, bound = spec_of(options.start, extent), bound_of(options.end, extent)
+    check_order(spec, bound, "--until")
     if isinstance(spec, Offset):
         _tell_place(spec.value, extent)
 

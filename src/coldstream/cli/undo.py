@@ -11,6 +11,7 @@ import typer
 from coldstream.cli.deleted import workable
 from coldstream.cli.options import JsonOption, Where, with_options
 from coldstream.cli.output import note, plain, print_json, print_table
+from coldstream.cli.ranges import until_of
 from coldstream.cli.read_only import read_only
 from coldstream.cli.resolve import StreamArgument
 from coldstream.clock import now_ms
@@ -48,16 +49,17 @@ class UndoOptions:
             show_default=False,
         ),
     ] = None
-    to: Annotated[
+    until: Annotated[
         int | None,
         typer.Option(
-            "--to",
+            "--until",
             metavar="OFFSET",
             min=0,
             help="Where what is forged ends: what follows is put back.",
             show_default="all that follows is forged, and nothing of it is put back",
         ),
     ] = None
+    older_until: Annotated[int | None, typer.Option("--to", min=0, hidden=True)] = None
     broker_epoch: Annotated[
         int | None,
         typer.Option(
@@ -82,7 +84,7 @@ def undo(stream: StreamArgument, *, options: UndoOptions, where: Where) -> None:
     Examples:
 
         coldstream undo //orders --claim 12 --dry-run
-        coldstream undo //orders --from 5000 --to 5400 --yes
+        coldstream undo //orders --from 5000 --until 5400 --yes
     """
     from coldstream.usecases import undo as usecase
 
@@ -96,7 +98,7 @@ def undo(stream: StreamArgument, *, options: UndoOptions, where: Where) -> None:
         name,
         false_claims=options.claim or (),
         offset=options.start,
-        to=options.to,
+        to=until_of(options.until, options.older_until),
         broker_epoch=options.broker_epoch,
     )
     if options.dry_run:
