@@ -1,8 +1,8 @@
 """A committer that commits after every refusal ends with the manifest of the most patient one.
 
-`extend` gives the begin of a run that no later refusal can change (`Candidates.settled`). Were it
-ever another run than the one that is found when all bad fragments are known, two committers could
-take two ways through the same objects.
+`extend` gives the beginning of a run that no later refusal can change (`Candidates.settled`). Were
+it ever another run than the one that is found when all bad fragments are known, two committers
+could take two ways through the same objects.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def test_so_many_bad_uploads_of_one_range_do_not_hold_up_what_lies_before_it() -
 
 def test_without_time_and_with_nothing_settled_nothing_is_committed_and_more_is_said() -> None:
     remote = Remote().claimed()
-    # A good fragment over each join: no begin of the run is sure before all bad ones are known.
+    # A good fragment over each join: no beginning of the run is sure before all bad ones are known.
     remote.upload(*chain(90, size=2), piece(1, 3), piece(0, 1), *chain(90, size=2, start=3))
     for first in range(2, 182):
         path = bait(first, 3 * FAR - first).path(PREFIX)

@@ -186,6 +186,7 @@ def _enum(data: str, writer: object, reader: object) -> str:
     return data
 
 
+# Importing this module adds to fastavro's one table for the process; nobody else has our names.
 _READERS: dict[str, Any] = fastavro.read.LOGICAL_READERS
 _READERS |= {f"{kind}-{DECIMAL}": exact for kind in ("bytes", "fixed")}
 _READERS |= {f"{kind}-{_OURS}{logical}": _time for kind, logical in _TIMES}

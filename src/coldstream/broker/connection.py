@@ -255,6 +255,7 @@ class Connection:
         return answers.placed(fields, stream, self._where)
 
     def _await_chunk(self, subscription: int, patience: float) -> bytes | None:
+        """The header of the next chunk; None if none comes in `patience` seconds."""
         self._deadline = time.monotonic() + min(patience, self._seconds)
         while True:
             try:

@@ -39,7 +39,7 @@ class Node:
         return self._header(vhost, queue, OffsetType.OFFSET, offset=offset)
 
     def first_header(self, vhost: str, queue: str, *, patience: float = 1.0) -> bytes | None:
-        """As `Connection.header`, of the first chunk."""
+        """As `Connection.header`, of the first chunk; `patience` is in seconds."""
         return self._header(vhost, queue, OffsetType.FIRST, patience=patience)
 
     def _header(

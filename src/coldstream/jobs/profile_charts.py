@@ -47,7 +47,7 @@ def time_chart(
     """Bars over time.
 
     Args:
-        points: (begin of the span in ms, value).
+        points: (beginning of the span in ms, value).
         step_ms: length of a span.
         begin_ms: left end of the chart.
         end_ms: right end of the chart.

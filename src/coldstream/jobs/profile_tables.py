@@ -89,7 +89,7 @@ RATES = SnapshotTable(
     pa.schema(
         [
             STREAM,
-            column("time", TIME, "begin of the span"),
+            column("time", TIME, "beginning of the span"),
             column("seconds", _REAL, "length of the span"),
             column("chunks", _NUMBER, "in it"),
             column("offsets", _NUMBER, "in it"),

@@ -231,7 +231,7 @@ class Candidates:
         that takes only these takes nothing that one with more patience would not take.
 
         Args:
-            run: the begin of the resolved run.
+            run: the beginning of the resolved run.
             seen_to: all keys with first offsets below this have been added.
         """
         reachable, furthest = {self._start}, self._start

@@ -66,7 +66,7 @@ class Listing:
         self.candidates.drop(listed)
 
     def settled(self, run: Sequence[Step]) -> int:
-        """How many objects of a verified begin of the run are final; see `Candidates.settled`."""
+        """How many objects of a verified beginning of the run are final: `Candidates.settled`."""
         return self.candidates.settled(
             [each.listed for each in run],
             seen_to=MAX_OFFSET if self._ended else self._last_offset,

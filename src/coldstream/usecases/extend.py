@@ -171,7 +171,7 @@ class _Extending:
         return self._data_first(found)
 
     def settled(self, run: Sequence[Step], bad: Listed) -> int:
-        """How many objects of a verified begin of the run no later refusal can change.
+        """How many objects of a verified beginning of the run no later refusal can change.
 
         What reaches over the refused object is looked at before its turn.
         """
@@ -216,7 +216,7 @@ class _Extending:
         return replace(found, over=_over(end, self._listing.reaching_over(end), left))
 
     def _verified(self, part: Sequence[Listed]) -> tuple[list[Step], Listed | None]:
-        """The begin of `part` that may be appended, and the object behind it that may not."""
+        """The beginning of `part` that may be appended, and the object behind it that may not."""
         self._fetch([each for each in part if each.data_key.kind == "fragment"])
         run: list[Step] = []
         last_chunk = self._root.last_chunk
@@ -280,7 +280,7 @@ def _over(offset: int, fragments: Iterable[Listed], left: Collection[str]) -> tu
 
 
 def _part(resolved: Sequence[Listed], limit: int) -> Sequence[Listed]:
-    """About `limit` objects from the begin of a run; the last one is a fragment."""
+    """About `limit` objects from the beginning of a run; the last one is a fragment."""
     end = limit
     while end < len(resolved) and resolved[end - 1].data_key.kind == "hole":
         end += 1
