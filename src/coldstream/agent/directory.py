@@ -13,7 +13,6 @@ from coldstream.errors import InvalidInputError
 from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX, check_stream
 
 _DIGITS = 20
-_NAMED = 5
 #: In every n-th scan the directory is read although it has not changed.
 _READ_ANYWAY = 60
 
@@ -101,13 +100,6 @@ def unnamed(committed: CommittedOffsets, streams: Collection[str]) -> tuple[set[
     except InvalidInputError:
         return set(), set()  # every stream says so for itself
     return set(streams) - named, set(named) - set(streams)
-
-
-def some(names: Collection[str]) -> str:
-    """The first few names, and how many more there are."""
-    more = len(names) - _NAMED
-    words = ", ".join(sorted(names)[:_NAMED])
-    return f"{words} and {more} more" if more > 0 else words
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:

@@ -16,6 +16,7 @@ from coldstream.errors import NotFoundError, UnavailableError
 from coldstream.manifest.catalog import QueueName
 from coldstream.names import made_ns
 from coldstream.usecases.holes import ChainGap
+from coldstream.wording import listed
 
 T = TypeVar("T")
 
@@ -194,13 +195,10 @@ def _fate(gap: ChainGap) -> str:
     """Why the manifest lacks a gap: never that nothing was uploaded where an object holds some."""
     if not gap.holding:
         return "were never uploaded"
-    named = "; ".join(
-        f"{key}: {why}" for key, why in list(zip(gap.holding, gap.why, strict=True))[:_NAMED]
-    )
-    more = len(gap.holding) - _NAMED
+    held = [f"{key}: {why}" for key, why in zip(gap.holding, gap.why, strict=True)]
     return (
         "are not in the manifest, although objects in the bucket hold some of them that cannot"
-        f" follow it ({named}{f'; and {more} more' if more > 0 else ''})"
+        f" follow it ({listed(held, _NAMED, separator='; ')})"
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from coldstream.agent.changes import Changes
 from coldstream.agent.committed import CommittedOffsets
-from coldstream.agent.directory import nothing_found, some, unnamed
+from coldstream.agent.directory import nothing_found, unnamed
 from coldstream.agent.faults import unreadable
 from coldstream.agent.follower import StreamFollower
 from coldstream.agent.held import Held
@@ -34,6 +34,7 @@ from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.manifest.catalog import QueueName
 from coldstream.ports import ClaimFunction, CommitRequests, Heartbeats
 from coldstream.remote.context import Context
+from coldstream.wording import listed
 
 _MAX_GONE = 1000
 #: Looks that wait for a thread: a few, so that whatever is most urgent is next.
@@ -343,17 +344,18 @@ class Agent:
         slow = [name for name, seconds in self._work.lasting().items() if seconds > _LONG_LOOK]
         if slow:
             warnings.append(
-                f"a look at {some(slow)} has not ended for more than a minute: a file, the broker"
-                " or the remote tier does not answer; nothing of these is uploaded meanwhile"
+                f"a look at {listed(sorted(slow))} has not ended for more than a minute: a file,"
+                " the broker or the remote tier does not answer; nothing of these is uploaded"
+                " meanwhile"
             )
         if not self._followers:
             warnings.append(nothing_found(self.data_dir))
         if bare:
-            warnings.append(f"left alone, no segment file in them: {some(bare)}")
+            warnings.append(f"left alone, no segment file in them: {listed(sorted(bare))}")
         if missing:
             warnings.append(
                 "the file of committed offsets names streams that have no directory with segment"
-                f" files below {self.data_dir}: {some(missing)}"
+                f" files below {self.data_dir}: {listed(sorted(missing))}"
             )
         self.warnings = warnings
 

@@ -20,6 +20,7 @@ from coldstream.cli.agent_log import AgentLog, Totals
 from coldstream.cli.agent_progress import AgentProgress
 from coldstream.cli.agent_setup import Setup, reloaded
 from coldstream.errors import InvalidInputError
+from coldstream.wording import listed
 
 _SHOWN = 3
 #: What is being uploaded when the agent is stopped may go on for so long: less than its manager
@@ -119,12 +120,10 @@ class Service:
             warnings = [each for each in warnings if each != nothing_found(self.worker.data_dir)]
         options = self.setup.options
         if steering.undecided and (options.committed != "broker" or options.once):
-            some = ", ".join(steering.undecided[:_SHOWN])
-            more = ", …" if len(steering.undecided) > _SHOWN else ""
             warnings.append(
                 "[[streams]] asks for names, and nobody says what these directories are called, so"
                 " nothing of them is uploaded: name them by --names, or use --committed broker"
-                f" ({some}{more})"
+                f" ({listed(steering.undecided, _SHOWN)})"
             )
         return warnings
 

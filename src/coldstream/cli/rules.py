@@ -18,6 +18,7 @@ from coldstream.cli.resolve import StreamArgument
 from coldstream.errors import ConflictError, InvalidInputError
 from coldstream.manifest.catalog import StreamState
 from coldstream.remote.resolve import resolve
+from coldstream.wording import listed
 
 if TYPE_CHECKING:
     from coldstream.plans.policy import Effective, PolicySet
@@ -212,13 +213,11 @@ def _show(found: PolicySet, revision: int, *, as_json: bool) -> None:
 def _set(
     remote: Remote, wanted: PolicySet, *, release_holds: bool, dry_run: bool, as_json: bool
 ) -> None:
-    from coldstream.agent.directory import some
-
     found, revision = remote.policies.load()
     kept = {tuple(rule.patterns()) for rule in wanted.rules if rule.hold}
     ended = [r.name for r in found.rules if r.hold and tuple(r.patterns()) not in kept]
     if ended and not (release_holds or dry_run):
-        raise EndedHoldError(f"the document would end the legal holds {some(ended)}")
+        raise EndedHoldError(f"the document would end the legal holds {listed(sorted(ended))}")
     plans = Plans()
     changes = _changes(remote, found, wanted, plans)
     before, after = {r.name: r for r in found.rules}, {r.name: r for r in wanted.rules}
@@ -243,9 +242,9 @@ def _set(
         print_table(rows, _CHANGE_COLUMNS)
         for word, each in names.items():
             if each:
-                note(f"{word}: {some(each)}")
+                note(f"{word}: {listed(sorted(each))}")
     if ended:
-        note(f"legal holds that end: {some(ended)}")
+        note(f"legal holds that end: {listed(sorted(ended))}")
     if same:
         note(f"these are the rules of revision {revision}; nothing to change")
     elif dry_run:

@@ -30,6 +30,7 @@ from coldstream.manifest.root import Root
 from coldstream.plans.restore import Segment, segments
 from coldstream.reader import Offset, StreamReader
 from coldstream.reader.follow import RangeRead
+from coldstream.wording import listed
 
 _SHOWN = 5
 
@@ -113,10 +114,9 @@ def target(
     lost = holes(root, first, end, reader.objects)
     spans = tuple((each.first_offset, each.next_offset) for each in lost)
     if spans and not after_holes:
-        told = ", ".join(f"{low} to {high - 1}" for low, high in spans[:_SHOWN])
-        more = f" and {len(spans) - _SHOWN} more ranges" if len(spans) > _SHOWN else ""
+        told = listed([f"{low} to {high - 1}" for low, high in spans], _SHOWN)
         raise HolesError(
-            f"offsets {told}{more} are lost, and a broker's files have no holes",
+            f"offsets {told} are lost, and a broker's files have no holes",
             stream=reader.stream,
             offset=spans[0][0],
         )

@@ -11,6 +11,7 @@ from coldstream.manifest.catalog import CatalogItem
 from coldstream.plans import name_pattern
 from coldstream.ports import Catalog
 from coldstream.usecases.lost import RemoteTier, lost_streams
+from coldstream.wording import listed
 
 _PAGE = 1000
 #: Streams that a line of a report, or an error, names.
@@ -57,7 +58,7 @@ def check_named(pattern: str, matching: Collection[object], items: Collection[Ca
     """
     if matching or not items or pattern in ("", ".*"):
         return
-    shown = sorted(item.name.queue or item.stream for item in items)[:_SHOWN]
+    names = sorted(item.name.queue or item.stream for item in items)
     unnamed = sum(not item.name.queue for item in items)
     hint = (
         f"; of {unnamed} nobody has recorded the queue yet, so give their directories, such as"
@@ -68,7 +69,7 @@ def check_named(pattern: str, matching: Collection[object], items: Collection[Ca
     raise NotFoundError(
         f"--streams {pattern[:200]!r} matches none of {len(items)} streams: it is a regular"
         " expression that the whole name of the queue or the directory must match; there are"
-        f" {', '.join(shown)}{' ...' if len(items) > len(shown) else ''}{hint}"
+        f" {listed(names, _SHOWN)}{hint}"
     )
 
 

@@ -10,6 +10,7 @@ from coldstream.errors import InvalidInputError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import check_stream
 from coldstream.ports import Catalog
+from coldstream.wording import listed
 
 _SHOWN = 10
 _NEAR = 3
@@ -70,17 +71,30 @@ def pick(items: Iterable[CatalogItem], text: str, *, state: StreamState = Stream
     if len(meant) == 1:
         return meant[0].stream
     if not matches:
-        raise NotFoundError(
-            f"no stream has the directory or queue name {text[:300]!r}{_meant(known, text)}"
-        )
+        raise no_such(known, text)
+    return only(matches, text).stream
+
+
+def no_such(known: Sequence[CatalogItem], text: str) -> NotFoundError:
+    """That no stream among `known` is called so, and which may be meant."""
+    return NotFoundError(
+        f"no stream has the directory or queue name {text[:300]!r}{_meant(known, text)}"
+    )
+
+
+def only(matches: Sequence[CatalogItem], text: str) -> CatalogItem:
+    """The one item of those that are called so, of which there are some.
+
+    Raises:
+        InvalidInputError: there are several.
+    """
     if len(matches) > 1:
         names = sorted(f"{item.stream} ({item.name.vhost}/{item.name.queue})" for item in matches)
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         raise InvalidInputError(
             f"{text!r} names {len(names)} streams, give the directory name of one: "
-            f"{', '.join(names[:_SHOWN])}{more}"
+            f"{listed(names, _SHOWN)}"
         )
-    return matches[0].stream
+    return matches[0]
 
 
 def _meant(items: Sequence[CatalogItem], text: str) -> str:
@@ -94,5 +108,4 @@ def _meant(items: Sequence[CatalogItem], text: str) -> str:
     if not found:
         return ""
     named = list(dict.fromkeys(found))
-    more = f" and {len(named) - _NEAR} more" if len(named) > _NEAR else ""
-    return f"; did you mean {', '.join(named[:_NEAR])}{more}?"
+    return f"; did you mean {listed(named, _NEAR)}?"

@@ -17,7 +17,9 @@ from coldstream.plans import name_pattern
 from coldstream.plans.probe import is_probe
 from coldstream.ports import Catalog
 from coldstream.reader.gap import Gap
+from coldstream.remote.resolve import no_such, only
 from coldstream.spark.options import is_pattern
+from coldstream.wording import listed
 
 _SHOWN = 10
 
@@ -120,7 +122,7 @@ def _partitions(
         hosts = sorted({item.name.vhost for item in meant})
         if len(hosts) > 1:
             raise InvalidInputError(
-                f"{text!r} names a super stream in each of {', '.join(hosts[:_SHOWN])}: write"
+                f"{text!r} names a super stream in each of {listed(hosts, _SHOWN)}: write"
                 f" {hosts[0]}/{text}, or give option vhost"
             )
         if not meant and not known:
@@ -151,15 +153,8 @@ def _queue(
     if not alive:
         if any(item.name.super_stream == text for item in items):
             raise NotFoundError(f"{text!r} is a super stream: read it by option superStream")
-        raise NotFoundError(f"no stream has the directory or queue name {text[:300]!r}")
-    if len(alive) > 1:
-        names = sorted(f"{item.stream} ({item.name.vhost}/{item.name.queue})" for item in alive)
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        raise InvalidInputError(
-            f"{text!r} names {len(names)} streams, give the directory name of one: "
-            f"{', '.join(names[:_SHOWN])}{more}"
-        )
-    return [_readable(alive[0])]
+        raise no_such(items, text)
+    return [_readable(only(alive, text))]
 
 
 def still_meant(

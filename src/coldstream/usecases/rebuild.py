@@ -40,6 +40,7 @@ from coldstream.usecases.rebuild_objects import sound
 from coldstream.usecases.rebuild_state import KnownStream, known_state
 from coldstream.usecases.rebuild_stop import NO_WAY, give_back, stop_others
 from coldstream.usecases.surviving import surviving_record
+from coldstream.wording import listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,14 +312,11 @@ def _check_coverage(report: RebuildReport, *, known: bool, accept_less: bool) ->
     if not empty and (accept_less or not lacking):
         return
     less = "nothing of what the bucket has" if empty else "less than there is"
-    what = "; ".join(
-        f"offsets {each.first} to {each.next_offset - 1}: {each.why}" for each in lacking[:3]
-    )
-    more = max(0, len(lacking) - 3) + rebuilt.told.more
+    told = [f"offsets {each.first} to {each.next_offset - 1}: {each.why}" for each in lacking]
+    what = listed(told, 3, total=len(told) + rebuilt.told.more, separator="; ")
     error = LackingError(
-        f"the new manifest would have {less}{f': {what}' if what else ''}"
-        f"{f', and {more} more' if more else ''}; nothing was committed, and the stream stays as"
-        " it is",
+        f"the new manifest would have {less}{f': {what}' if what else ''}; nothing was committed,"
+        " and the stream stays as it is",
         stream=report.stream,
         offset=lacking[0].first if lacking else rebuilt.root.first_offset,
         remedy=_NOTHING_LEFT if empty else None,

@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 from coldstream.errors import InvalidInputError
+from coldstream.wording import listed
 
 RECORD = "environment.json"  # the deployed stack and its outputs
 ANNOUNCEMENT = "server.json"  # the running server's process and port
@@ -119,5 +120,4 @@ def _has(path: Path, fields: set[str]) -> bool:
 
 
 def _named(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+    return listed(names, _SHOWN)

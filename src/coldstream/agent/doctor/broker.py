@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from coldstream.agent.directory import scan, some
+from coldstream.agent.directory import scan
 from coldstream.agent.doctor.findings import Check, Finding, failed, of_error, ok, warning
 from coldstream.agent.gate import Gate
 from coldstream.agent.log import StreamLog
@@ -27,6 +27,7 @@ from coldstream.errors import (
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.queue_name import kept_in
 from coldstream.names import MAX_OFFSET
+from coldstream.wording import listed
 
 _SECONDS = 5.0
 #: A stream that is written to all the time is proved at the second look or the third.
@@ -100,7 +101,7 @@ class BrokerChecks:
             said = f"{where} tells the user {management.user!r} of no stream, and files there are"
             yield warning(about, said, self._permit(self._some_vhost()))
             return
-        vhosts = f"; virtual hosts: {some(self._vhosts)}" if streams else ""
+        vhosts = f"; virtual hosts: {listed(sorted(self._vhosts))}" if streams else ""
         count = len(streams)
         yield ok(about, f"{where} tells of {count} stream{'' if count == 1 else 's'}{vhosts}")
         yield from self._untold(management, streams)
@@ -116,9 +117,11 @@ class BrokerChecks:
         if not untold:
             return
         closed = management.closed_vhosts()
-        said = f"no stream that the user {management.user!r} sees is that of {some(untold)}"
+        said = (
+            f"no stream that the user {management.user!r} sees is that of {listed(sorted(untold))}"
+        )
         if closed:
-            said += f"; it does not see those in {some(closed)}"
+            said += f"; it does not see those in {listed(sorted(closed))}"
         deleted = "; the broker removes the directory of a stream that was deleted"
         permit = self._permit(closed[0]) if closed else self._permit("VHOST")
         yield warning("management API", said, permit + deleted)
@@ -163,10 +166,10 @@ class BrokerChecks:
             except (NotFoundError, PermissionDeniedError):
                 closed.append(vhost)
         if closed:
-            said = f"the user {self.uri.user!r} may not enter {some(closed)}"
+            said = f"the user {self.uri.user!r} may not enter {listed(sorted(closed))}"
             yield failed(about, said, self._permit(closed[0]))
         elif self._vhosts:
-            yield ok(about, f"the user may enter {some(self._vhosts)}")
+            yield ok(about, f"the user may enter {listed(sorted(self._vhosts))}")
 
     def proved(self) -> Iterator[Finding]:
         """Whether the broker's last chunks are those of the local files: rule R2."""
@@ -179,7 +182,7 @@ class BrokerChecks:
         proved = [each for each in streams if gate.limit(each)]
         names = [gate.name(each) or QueueName() for each in proved]
         if proved:
-            queues = some([f"{each.vhost}/{each.queue}" for each in names])
+            queues = listed(sorted([f"{each.vhost}/{each.queue}" for each in names]))
             said = f"of {len(proved)} of {len(streams)} streams tried the broker proves what is"
             yield ok(about, f"{said} committed ({queues})")
         for trouble in gate.warnings():

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from coldstream.agent.directory import scan, some
+from coldstream.agent.directory import scan
 from coldstream.agent.doctor.findings import Finding, failed, ok, warning
 from coldstream.agent.files import DISK
 from coldstream.agent.log import StreamLog
 from coldstream.errors import ColdstreamError
 from coldstream.osiris.chunk import parse_chunk_header
+from coldstream.wording import listed
 
 #: What a broker calls the directory of its streams.
 _STREAMS = "stream"
@@ -59,7 +60,7 @@ def look_at_directory(data_dir: Path, *, most: int, access: Access = may) -> Ite
             return
         strange = [*found.bare, *found.strange]
         if strange:
-            yield warning(about, f"no stream in {path}, but {some(strange)}", _WHERE)
+            yield warning(about, f"no stream in {path}, but {listed(sorted(strange))}", _WHERE)
         else:
             yield ok(about, f"{path} holds no stream yet")
         return
