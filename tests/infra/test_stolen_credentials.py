@@ -14,8 +14,9 @@ tests/infra/test_definitions.py (`test_a_deletion_waits_for_a_grace_time…`).
 `aws_proof_poison.py`: a PUT of a hole [n, X), a PUT of a valid fragment at X, a commit; then the
 true fragment at n. The hole is refused: `test_a_stolen_agent_puts_no_root_and_no_hole…`; that
 `claim` makes one only over a gap that is there, and under a claim that holds, is in
-tests/unit/test_claim_function.py (`test_a_hole_is_declared_over_the_gap…`, `test_no_hole_is…`,
-`test_a_hole_under_a_claim…`); that no epoch leaps is there, too (`test_an_epoch_that_no_…`).
+tests/unit/usecases/test_claim_function.py (`test_a_hole_is_declared_over_the_gap…`,
+`test_no_hole_is…`, `test_a_hole_under_a_claim…`); that no epoch leaps is there, too
+(`test_an_epoch_that_no_…`).
 What a thief can still have declared is undone, and the writer goes on:
 tests/unit/agent/test_undo.py (`test_a_hole_that_a_thief_declared_far_above_is_undone…`).
 """

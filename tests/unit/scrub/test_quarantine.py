@@ -17,7 +17,7 @@ from coldstream.usecases.rebalance import rebalance
 from coldstream_devkit.claims import claim
 from tests.support.remote import PREFIX, STREAM, Remote, chain, no_pause, piece
 from tests.support.scrub_site import NOW_MS, settings_of
-from tests.unit.test_truncate import diverging
+from tests.unit.usecases.test_truncate import diverging
 
 OLD = chain(40, records_per_chunk=5)
 

@@ -18,8 +18,8 @@ from coldstream.usecases.reconcile import reconcile
 from coldstream_devkit.claims import claim
 from coldstream_devkit.odd_keys import odd_keys
 from tests.support.remote import PREFIX, STREAM, chain, log_of, no_pause, piece
-from tests.unit.test_collect import GRACE, Tier
-from tests.unit.test_collect_busy import step
+from tests.unit.usecases.test_collect import GRACE, Tier
+from tests.unit.usecases.test_collect_busy import step
 
 UNDER = f"{PREFIX}stream/{STREAM}/"
 

@@ -26,7 +26,7 @@ from coldstream.usecases.rebuild import rebuild
 from coldstream.usecases.surviving import surviving_record
 from coldstream_devkit.fragments import SyntheticFragment, build_fragment
 from tests.support.remote import PREFIX, STREAM, Remote, no_pause, piece
-from tests.unit.test_truncate import LOG, OLD, diverging, record, take, tier
+from tests.unit.usecases.test_truncate import LOG, OLD, diverging, record, take, tier
 
 GOOD = piece(100, 120)
 LONGER = build_fragment(100, 130, stream=STREAM, uid=77)

@@ -16,7 +16,7 @@ from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import LastChunk, Root, parse_root
 from coldstream.plans.rebalance import rebalance
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TIMED = {"scale-rebuild", "scale-rebuild-bare-xml"}  # says something of long streams only
 
 

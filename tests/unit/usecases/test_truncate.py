@@ -34,7 +34,7 @@ from coldstream.usecases.retention import retain
 from coldstream_devkit.claims import claim
 from coldstream_devkit.steps import contiguous_advance
 from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
-from tests.unit.test_divergence_of_logs import with_hole_at_the_end
+from tests.unit.usecases.test_divergence_of_logs import with_hole_at_the_end
 
 #: Two fragments of five chunks of epoch 1, and what is cut off of them.
 OLD = [piece(0, 50), piece(50, 100)]

@@ -13,7 +13,7 @@ from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.queue_name import QueueName
 from coldstream.manifest.root import ROOT_SIZE, Head, LastChunk, Root, parse_root
 from coldstream.names import MAX_NAME
-from tests.unit.test_entries import TILES, entry
+from tests.unit.manifest.test_entries import TILES, entry
 
 EMPTY = Root(first_offset=1592, next_offset=1592)
 ROOT = Root(

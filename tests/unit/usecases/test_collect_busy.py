@@ -26,7 +26,7 @@ from coldstream.usecases.commit_runs import commit_runs
 from coldstream.usecases.references import list_roots, list_roots_from
 from coldstream_devkit.claims import claim
 from tests.support.remote import PREFIX, STREAM, Remote, log_of, no_pause, piece
-from tests.unit.test_collect import GRACE, Tier
+from tests.unit.usecases.test_collect import GRACE, Tier
 
 
 class Busy(Tier):

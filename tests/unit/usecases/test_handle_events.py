@@ -36,7 +36,7 @@ from tests.support.remote import (
     s3_record,
 )
 
-EVENTS = Path(__file__).parents[1] / "events"
+EVENTS = Path(__file__).parents[2] / "events"
 OTHER = "__invoices_1745252105682952999"
 
 

@@ -24,7 +24,7 @@ from coldstream.usecases.rebalance import rebalance
 from coldstream.usecases.references import first_missing
 from coldstream_devkit.claims import claim
 from tests.support.remote import PREFIX, STREAM, chain, log_of, no_pause, piece
-from tests.unit.test_collect import GRACE, Tier
+from tests.unit.usecases.test_collect import GRACE, Tier
 
 #: As `Tier` has them: [0, 120) of epoch 1 in fragments of one chunk.
 OLD = chain(12)

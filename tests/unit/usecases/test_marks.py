@@ -15,7 +15,7 @@ from coldstream.plans.collect import ObjectKind, Record
 from coldstream.usecases import marks
 from coldstream.usecases.marks import VERSION, ProofState, read_header, seen_in, write_record
 from tests.support.remote import PREFIX, STREAM, Remote
-from tests.unit.test_collect import GRACE, Tier
+from tests.unit.usecases.test_collect import GRACE, Tier
 
 #: JSON that no parser follows to its end.
 DEEP = gzip.compress(b"[" * 4000 + b"\n", mtime=0)

@@ -26,7 +26,7 @@ from coldstream.usecases.rebalance import rebalance
 from coldstream_devkit.bucket import referenced
 from coldstream_devkit.fragments import SyntheticFragment
 from tests.support.remote import PREFIX, STREAM, Remote, chain, log_of, no_pause, piece
-from tests.unit.test_collect import GRACE, Tier
+from tests.unit.usecases.test_collect import GRACE, Tier
 
 
 class Killed(BaseException):
