@@ -209,6 +209,7 @@ class Stream:
                 grace_ms=GRACE_MS,
                 run_ms=self.now,
                 now_ms=self.now,
+                held=lambda _: False,
             )
 
     def lose_table(self, items: dict[str, CatalogItem] | None = None) -> None:
