@@ -78,10 +78,7 @@ class Held:
             OSError: it cannot be read, or is gone and nothing of it is held; or it cannot be said
                 yet whether what is held was committed.
         """
-        with self._all.of(directory.name) as of:
-            held = dict(of.files)
-            self._all.use(held.values())
-        try:
+        with self._using(directory) as held:
             there: Sequence[str] = ()
             try:
                 there = self._files.names(directory)
@@ -90,8 +87,6 @@ class Held:
                     raise
             stamp, open_file = partial(self._files.stamp, directory), partial(self.open, directory)
             return [*there, *removed.that_count(held, there, stamp, open_file)]
-        finally:
-            self._all.unuse(held.values())
 
     def stamp(self, directory: Path, name: str) -> Stamp:
         """As `LogFiles` says, of the files that are there."""
@@ -141,6 +136,8 @@ class Held:
         with self._all.of(directory.name, new=True) as held:
             there = removed.standing(there, held.files)
             held.seen, held.since = None, needed[0] if needed else None
+            late = {name for name, (each, _) in held.replaced.items() if each.once <= since}
+            self._all.drop_replaced(held, late)
             self._all.drop(held, self._needless(held, directory, there, wanted))
             with self._all.counted(held, directory.name):
                 held.lacking = 2 * beyond
@@ -220,6 +217,34 @@ class Held:
             last = removed.record(index, -1)
         gap = segments[at] > position and (last is None or int(last["offset"]) < position)
         return segments[at] if gap else segments[at - 1]
+
+    @contextmanager
+    def kept(self, directory: Path) -> Generator[dict[str, Handle], None, None]:
+        """What is held of a stream, by name, whatever is in the directory now.
+
+        Of two files of one name, the one that was there before.
+        """
+        with self._using(directory, replaced=True) as held:
+            yield held
+
+    @contextmanager
+    def _using(
+        self, directory: Path, *, replaced: bool = False
+    ) -> Generator[dict[str, Handle], None, None]:
+        with self._all.of(directory.name) as of:
+            held = dict(of.files)
+            if replaced:
+                held |= {name: handle for name, (handle, _) in of.replaced.items()}
+            self._all.use(held.values())
+        try:
+            yield held
+        finally:
+            self._all.unuse(held.values())
+
+    def let_go(self, directory: Path) -> None:
+        """Keep nothing aside of a stream: what it was can be put in no more."""
+        with self._all.of(directory.name) as held:
+            self._all.drop_replaced(held, set(held.replaced))
 
     def sure(self, directory: Path) -> int:
         """All that is held of a stream below this was committed, as far as the files can say."""
@@ -309,7 +334,7 @@ class Held:
                 return
             if before is not None:
                 # Neither is of the other's file.
-                self._all.drop(held, held.files.keys() & pair(first_of(name)))
+                self._replace(held, first_of(name))
             with ExitStack() as stack:
                 file = stack.enter_context(self._files.open(directory, name))
                 # Between the two looks it may have been made anew.
@@ -335,7 +360,15 @@ class Held:
         stamp = partial(self._files.stamp, directory)
         open_file = partial(self._files.open, directory)
         for first in removed.cut_off(held.files, there, held.since or 0, stamp, open_file):
-            self._all.drop(held, held.files.keys() & pair(first))
+            self._replace(held, first)
+
+    def _replace(self, held: OfStream, first: int) -> None:
+        """Others have taken the place of a segment: what was committed of it is kept aside."""
+        names = held.files.keys() & pair(first)
+        if first >= (held.since or 0) and any(held.files[each].once > first for each in names):
+            self._all.replace(held, {each: held.files[each].file.size() for each in names})
+        else:
+            self._all.drop(held, names)
 
     def _bound(self, held: OfStream, there: Collection[str]) -> None:
         """See what the broker has removed of a stream; let files go while all are too much."""

@@ -7,7 +7,7 @@ stream is to let go for another, those that are being read keep what they have.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from heapq import nlargest
 from itertools import islice
@@ -121,6 +121,34 @@ class HeldFiles:
                 self.unlinked -= held.removed.pop(name, 0)
                 self._count -= 1
 
+    def replace(self, held: OfStream, sizes: Mapping[str, int]) -> None:
+        """Keep files aside whose places others have taken; let go of them where that is too much.
+
+        Args:
+            held: of the stream.
+            sizes: bytes of each of them.
+        """
+        self.drop_replaced(held, held.replaced.keys() & sizes.keys())
+        with self._lock:
+            more = sum(sizes.values()) - sum(held.removed.get(name, 0) for name in sizes)
+            fits = self.unlinked + more <= self._budget
+            if fits:
+                self.unlinked += more
+                for name, size in sizes.items():
+                    held.removed.pop(name, None)
+                    held.replaced[name] = held.files.pop(name), size
+        if not fits:
+            self.drop(held, sizes.keys())
+
+    def drop_replaced(self, held: OfStream, names: Collection[str]) -> None:
+        """Let go of files that were kept aside."""
+        with self._lock:
+            for name in names:
+                handle, size = held.replaced.pop(name)
+                handle.leave()
+                self.unlinked -= size
+                self._count -= 1
+
     def bound(self, held: OfStream, removed: dict[str, int]) -> None:
         """Note what the broker has removed of a stream; let files go while all are too much.
 
@@ -143,6 +171,7 @@ class HeldFiles:
         if held is not None:
             with held.lock:
                 self.drop(held, set(held.files))
+                self.drop_replaced(held, set(held.replaced))
 
     def _make_room(self) -> bool:
         """Let go of a stream that rests; whether there was one."""

@@ -15,12 +15,12 @@ from coldstream.agent.gaps import Gaps
 from coldstream.agent.history import CommittedHistory
 from coldstream.agent.log import StreamLog
 from coldstream.agent.progress import (
-    Notices,
     of_held_hole,
     of_new_root,
     of_other_name,
     of_truncation,
 )
+from coldstream.agent.salvage import Salvage
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import InternalError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem, QueueName
@@ -59,11 +59,13 @@ def open_stream(
     commits: Commits,
     log: StreamLog,
     gaps: Gaps,
+    salvage: Salvage,
     *,
     limit: int,
     settings: AgentSettings,
     name: QueueName,
-    notices: Notices,
+    now: float,
+    now_ms: int,
 ) -> Opened | None:
     """Anchor and claim a stream; None while it has no committed chunk.
 
@@ -73,11 +75,13 @@ def open_stream(
         context: where.
         commits: of this stream.
         log: the directory.
-        gaps: of this stream.
+        gaps: of this stream; their notices take what a person should know.
+        salvage: of this stream.
         limit: all local offsets below this are committed.
         settings: of the agent.
         name: which queue it belongs to.
-        notices: takes what a person should know.
+        now: monotonic seconds.
+        now_ms: the wall clock, ms since the Unix epoch.
 
     Raises:
         ColdstreamError: as `Commits` and `Gaps`.
@@ -95,12 +99,15 @@ def open_stream(
         check_not_deleted(item)
     shift = _shift(context, item)
     epoch = newest[-1].epoch + shift
+    if salvage.before_claim(item, shift, limit=limit, now=now, now_ms=now_ms):
+        item = context.catalog.get(stream)
     _prepare(item, segments[0], epoch, gaps, committed=limit)
     history = CommittedHistory(log, limit, newest[-1].epoch)
     claimed = commits.claim(epoch, segments[0], name, history, gaps.check_alone, shift=shift)
     gaps.see_first(claimed.loaded.item)
+    salvage.claimed()
     for notice in _notices_of(claimed, name, log, context.prefix, settings):
-        notices.append(notice)
+        gaps.notices.append(notice)
     ledger = claimed.loaded.item.ledger
     if ledger.floor(epoch) is None:
         raise InternalError("a claim that is not in the ledger", stream=stream)

@@ -45,6 +45,7 @@ from coldstream.agent.log import StreamLog
 from coldstream.agent.members import LastCopy, Members
 from coldstream.agent.opening import open_stream
 from coldstream.agent.progress import Notices, of_take_over
+from coldstream.agent.salvage import Salvage
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.state import Course
 from coldstream.agent.strangers import Strangers
@@ -85,6 +86,7 @@ class Performer:
     strangers: Strangers = field(init=False)
     gaps: Gaps = field(init=False)
     _commits: Commits = field(init=False)
+    _salvage: Salvage = field(init=False)
     _joined: bool = field(init=False, default=False)
     _newest: int | None = field(init=False, default=None)  # segment at the last look
 
@@ -93,6 +95,7 @@ class Performer:
         members = self.members or (LastCopy() if settings.last_copy else None)
         self._commits = Commits(context, self.function, log.stream, self.pause)
         self.gaps = Gaps(context, self._commits, log, members, self.pause)
+        self._salvage = Salvage(context, self._commits, log, settings, self.held, self.notices)
         every = 0.0 if settings.once else settings.compare_seconds
         self.cutter = Cutter(log, settings, self.lanes)
         self.strangers = Strangers(context, log, every, self.notices)
@@ -112,7 +115,8 @@ class Performer:
 
     def steer(self, settings: AgentSettings) -> None:
         """Go on with other settings."""
-        self.settings = self.cutter.settings = self.catch_up.settings = settings
+        self.settings = self._salvage.settings = settings
+        self.cutter.settings = self.catch_up.settings = settings
 
     def perform(
         self, effect: Effect, course: Course, seen: Seen, jobs: list[Job]
@@ -132,6 +136,7 @@ class Performer:
         self.gaps.patience = patience = self._patience()
         # One that stands by comes to its own look as much later, and its time begins then.
         self.gaps.turn = patience if seen.writer else 0.0
+        self._salvage.note(seen.epoch, seen.committed)
         match effect:
             case Cut():
                 yield from self._cut(effect, course, seen, jobs)
@@ -214,10 +219,12 @@ class Performer:
             self._commits,
             self.log,
             self.gaps,
+            self._salvage,
             limit=limit,
             settings=self.settings,
             name=self.names.get(self.log.stream, QueueName()),
-            notices=self.notices,
+            now=seen.now,
+            now_ms=seen.now_ms,
         )
         if opened is None:
             return Unclaimed(bool(self.log.chunks_near(MAX_OFFSET, committed=MAX_OFFSET)))

@@ -158,6 +158,26 @@ def of_truncation(done: Truncation) -> str:
     )
 
 
+def of_salvaged(stream: str, first: int, end: int, before: int, epoch: int) -> str:
+    """What a person should know of what a broker has lost, and this agent has uploaded."""
+    return (
+        f"offsets {first} to {end - 1} were committed in epoch {before}, and the log of epoch"
+        f" {epoch} has them no more: its members have lost them. This agent still held them, and"
+        " has uploaded them before the new epoch's claim cuts them off: see `coldstream quarantine"
+        f" list` (stream {stream}, offset {first})"
+    )
+
+
+def of_lost(stream: str, first: int, end: int, before: int, epoch: int) -> str:
+    """What a person should know of what a broker has lost, and nobody has uploaded."""
+    return (
+        f"offsets {first} to {end - 1} were committed in epoch {before}, and the log of epoch"
+        f" {epoch} has them no more: its members have lost them before they were uploaded, and this"
+        " agent does not hold them, so they are in no tier"
+        f" (stream {stream}, offset {first})"
+    )
+
+
 def of_take_over(stream: str, offset: int, seconds: float) -> str:
     """What a person should know of a stream whose writer's agent does nothing."""
     return (

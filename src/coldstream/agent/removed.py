@@ -72,6 +72,8 @@ class OfStream:
     Attributes:
         files: by name.
         removed: bytes of those that the broker has removed, oldest first.
+        replaced: files of which something was committed, and whose places others have taken; and
+            bytes of each.
         lacking: how many files are there and not held, because too many are.
         seen: the directory, and what was committed, when all that had come was held without a
             look; None if it never was.
@@ -82,6 +84,7 @@ class OfStream:
 
     files: dict[str, Handle] = field(default_factory=dict)
     removed: dict[str, int] = field(default_factory=dict)
+    replaced: dict[str, tuple[Handle, int]] = field(default_factory=dict)
     lacking: int = 0
     seen: object = None
     since: int | None = None
