@@ -173,6 +173,7 @@ def test_messages_are_picked_by_their_properties(tier: Tier, run: Run) -> None:
     assert found("n=2", "properties.subject=order") == [1]
     assert found("application_properties.n=true") == [2]
     assert found("properties.subject=order", "region!=us") == [0]
+    assert found("n=2.0") == [1]
     strict = run("read", "s", "--where", "region!=eu", "--body-format", "amqp")
     assert offsets(strict) == [1, 2]
     assert "1 message left out: no AMQP 1.0" in strict.stderr

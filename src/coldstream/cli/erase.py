@@ -15,7 +15,8 @@ from coldstream.cli.connect import Remote
 from coldstream.cli.delete import ask, refuse_held
 from coldstream.cli.deleted import telling_deletion, workable
 from coldstream.cli.exit_codes import ExitCode
-from coldstream.cli.match import Condition, JsonCondition, Matching, WhereOption
+from coldstream.cli.json_path import JsonCondition
+from coldstream.cli.match import Condition, Matching, WhereOption
 from coldstream.cli.message import BodyFormatOption
 from coldstream.cli.options import (
     DEFAULT_BRANCHING,
@@ -117,7 +118,7 @@ class EraseOptions:
         body_format = parse_body_format(self.body_format)
         by_property = [Condition.parse(each) for each in self.conditions or ()]
         by_body = [JsonCondition.parse(each) for each in self.json_paths or ()]
-        return Matching([*by_property, *by_body], body_format) if by_property or by_body else None
+        return Matching(by_property, body_format, by_body) if by_property or by_body else None
 
 
 @with_options
@@ -209,6 +210,8 @@ def _wanted(
                     found.append((each.offset, each.offset + 1))
     if matching.unreadable:
         note(f"{many(matching.unreadable, 'message')} left out: no AMQP 1.0, and no condition")
+    if matching.unsearched:
+        note(f"{many(matching.unsearched, 'message')} not searched: no JSON, and no --json-path")
     note(f"{many(sum(end - first for first, end in found), 'message')} found")
     return offsets | OffsetSet.of(found)
 

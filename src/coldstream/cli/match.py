@@ -1,11 +1,10 @@
-"""`--where NAME=VALUE`: which messages are wanted, by their properties; `--json-path`, by bodies.
+"""`--where NAME=VALUE`: which messages are wanted, by their properties; by bodies: `json_path.py`.
 
     region=eu                    application property `region`
     properties.subject!=order    standard property `subject`, as Spark's column has it
-    customer.email=a@b.example   of a JSON body: members by name, items of a list by number
 
-Values are compared as text: numbers as they are written, booleans as true and false, times in ms,
-bytes as UTF-8. `!=` also holds where there is no such property.
+Values are compared as text: booleans as true and false, times in ms, bytes as UTF-8; numbers also
+by their value. `!=` also holds where there is no such property.
 """
 
 from __future__ import annotations
@@ -18,11 +17,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coldstream.cli.json_path import JsonCondition, json_bodies, same_number
 from coldstream.errors import CorruptDataError, InvalidInputError
 
 if TYPE_CHECKING:
     from coldstream.osiris.amqp import AmqpMessage
     from coldstream.osiris.body import BodyFormat
+    from coldstream.osiris.chunk import Buffer
     from coldstream.reader import Message
 
 _STANDARD, _OWN = "properties.", "application_properties."
@@ -86,72 +87,39 @@ class Condition:
         else:
             own: Mapping[str, object] = message.application_properties or {}
             found = own.get(self.name)
-        return (found is not None and _text(found) == self.value) is self.equal
+        return (found is not None and self._is(found)) is self.equal
 
-
-@dataclass(frozen=True, slots=True)
-class JsonCondition:
-    """A comparison of a value in a JSON body.
-
-    Attributes:
-        path: names of members, and numbers of items, from the top down.
-        value: text that it must have.
-    """
-
-    path: tuple[str, ...]
-    value: str
-
-    @classmethod
-    def parse(cls, text: str) -> JsonCondition:
-        """From what a person typed: PATH=VALUE, with or without "$." before it.
-
-        Raises:
-            InvalidInputError: it is none.
-        """
-        path, equals, value = text.partition("=")
-        names = tuple(path.removeprefix("$").removeprefix(".").split("."))
-        if not equals or not all(names):
-            raise InvalidInputError(
-                "--json-path takes PATH=VALUE such as customer.email=a@b.example, not"
-                f" {text[:80]!r}"
-            )
-        return cls(names, value)
-
-    def holds(self, message: AmqpMessage) -> bool:
-        """Whether a message has a JSON body with this value there."""
-        body = message.body if isinstance(message.body, bytes | str) else message.data
-        try:
-            found = json.loads(body)
-        except (ValueError, RecursionError):
-            return False
-        for name in self.path:
-            if isinstance(found, dict) and name in found:
-                found = found[name]
-            elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-                found = found[int(name)]
-            else:
-                return False
-        text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
-        return text == self.value
+    def _is(self, found: object) -> bool:
+        if isinstance(found, str | bytes):
+            return _text(found) == self.value
+        return same_number(_text(found), self.value)
 
 
 class Matching:
     """The messages that meet every condition.
 
     Args:
-        conditions: all must hold.
+        conditions: of properties; all must hold.
         body_format: how messages are read; plain bytes have no properties.
+        by_body: conditions of JSON bodies; all must hold, too, in one reading of a body.
 
     Attributes:
         unreadable: messages so far that cannot be read so, and meet none.
+        unsearched: messages so far whose bodies are no JSON, and meet none of `by_body`; those
+            without a body and those that are erased do not count.
     """
 
     def __init__(
-        self, conditions: Iterable[Condition | JsonCondition], body_format: BodyFormat
+        self,
+        conditions: Iterable[Condition],
+        body_format: BodyFormat,
+        by_body: Iterable[JsonCondition] = (),
     ) -> None:
         self._conditions = tuple(conditions)
         self._body_format = body_format
+        self._by_body = tuple(by_body)
         self.unreadable = 0
+        self.unsearched = 0
 
     def of(self, messages: Generator[Message]) -> Generator[Message]:
         """Those of `messages`, in order; closing it closes them."""
@@ -164,12 +132,28 @@ class Matching:
                 except CorruptDataError:
                     self.unreadable += 1
                     continue
-                if all(condition.holds(decoded) for condition in self._conditions):
+                if all(condition.holds(decoded) for condition in self._conditions) and (
+                    not self._by_body or self._body_holds(each.body, decoded)
+                ):
                     yield each
+
+    def _body_holds(self, wire: Buffer, message: AmqpMessage) -> bool:
+        from coldstream.osiris.blank import is_blank
+
+        bodies = json_bodies(message)
+        if not bodies and (message.data or message.body) and not is_blank(wire):
+            self.unsearched += 1
+        return any(all(one.holds(body) for one in self._by_body) for body in bodies)
 
 
 def _text(value: object) -> str:
     from coldstream.osiris.amqp_json import value_to_jsonable
+    from coldstream.osiris.amqp_types import Decimal
+    from coldstream.osiris.decimals import number_of
 
+    if isinstance(value, Decimal):
+        return str(number_of(value))
+    if isinstance(value, float):
+        return repr(value)
     known = value_to_jsonable(value)  # type: ignore[arg-type]  # of a message, so it is one
     return known if isinstance(known, str) else json.dumps(known, ensure_ascii=False)

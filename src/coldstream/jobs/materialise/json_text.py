@@ -51,7 +51,7 @@ def parse_object(text: str) -> dict[str, Any]:
     Raises:
         ValueError: it is none, or has more than `MAX_VALUES`; says why.
     """
-    if len(text) > LONG_TEXT and _values(text) > MAX_VALUES:
+    if is_crowded(text):
         raise ValueError(f"the body has more than {MAX_VALUES:,} JSON values")
     try:
         document = _DECODER.decode(text)
@@ -64,6 +64,11 @@ def parse_object(text: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ValueError(f"the body is no JSON object but a {type(document).__name__}")
     return document
+
+
+def is_crowded(text: str) -> bool:
+    """Whether a text has more than `MAX_VALUES` if it is JSON."""
+    return len(text) > LONG_TEXT and _values(text) > MAX_VALUES
 
 
 def texts_of(text: str) -> dict[str, str]:
