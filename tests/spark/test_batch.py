@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from tests.spark.conftest import BUCKET, Site, Stream, collected, in_groups, pla
 from tests.support.independent import assert_same, rows_of
 from tests.support.odd_messages import chunk_of, messages
 from tests.support.tier import FIXTURES, PREFIX, fragment_of
+from tests.unit.columns.test_reference import DATA, section, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,6 +101,28 @@ def test_values_are_variants_that_spark_reads_by_path_and_type(
         assert (row["kind"] is None) == (row["tagged"] is None)
         assert row["kind"] is None or row["kind"].startswith("OBJECT<")
         assert row["there"] == ("k1" in keys)
+
+
+@pytest.mark.parametrize("count", [2, 31, 32, 50])
+def test_every_field_of_a_variant_is_found_whatever_script_its_name_is_in(
+    spark: SparkSession, site: Site, count: int
+) -> None:
+    keys = ["\uff76", "\U0001f600", *(f"k{number}" for number in range(count - 2))]
+    pairs = b"".join(text(each) + text(f"of {each}") for each in keys)
+    frame = b"\xd1" + struct.pack(">II", len(pairs) + 4, 2 * count) + pairs
+    chunks = [chunk_of(0, [section(0x74, frame) + DATA], None)]
+    site.add(f"__script{count}_1", [chunks], queue=f"script{count}")
+    found = load(spark, f"script{count}", columns="application_properties_variant").selectExpr(
+        "application_properties_variant as made",
+        f"parse_json('{json.dumps({each: f'of {each}' for each in keys}, ensure_ascii=False)}')"
+        " as control",
+    )
+
+    for column in ("made", "control"):
+        gets = [f"variant_get({column}, '$[\"{each}\"]', 'string')" for each in keys]
+        *values, kind = found.selectExpr(*gets, f"schema_of_variant({column})").head() or ()
+        assert values == [f"of {each}" for each in keys]
+        assert kind.startswith("OBJECT<")
 
 
 def test_columns_come_in_the_order_asked_for(spark: SparkSession, drawn: Stream) -> None:

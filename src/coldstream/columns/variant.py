@@ -4,9 +4,10 @@
     value      u8 basic type (2 bits) and what it says │ data; little-endian
 
 Source: Apache Parquet, VariantEncoding.md; what Spark 4.1 reads (it has no UUID in Python: those
-are text here). The types of AMQP that VARIANT has not become the next wider one: an ushort an int,
-a ulong beyond int64 a decimal, a symbol or a character a string. A decimal that has more than 38
-digits, or is none, is text.
+are text here). Fields of an object are in the order of their names in UTF-16, as Spark's own
+`parse_json` has them, and not in that of their bytes in UTF-8. The types of AMQP that VARIANT has
+not become the next wider one: an ushort an int, a ulong beyond int64 a decimal, a symbol or a
+character a string. A decimal that has more than 38 digits, or is none, is text.
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ def _array(elements: list[bytes]) -> bytes:
 
 
 def _object(names: Sequence[str], values: list[bytes], ids: dict[str, int]) -> bytes:
-    rows = sorted(zip(names, values, strict=True), key=lambda row: row[0].encode())
+    # Java searches by halves, and compares strings so: U+E000 to U+FFFF come after all beyond.
+    rows = sorted(zip(names, values, strict=True), key=lambda row: row[0].encode("utf-16-be"))
     numbers = [ids.setdefault(name, len(ids)) for name, _ in rows]
     data = [value for _, value in rows]
     large, width = len(rows) > 0xFF, _width(sum(map(len, data)))

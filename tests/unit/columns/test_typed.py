@@ -6,6 +6,7 @@ import json
 import struct
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pyspark.sql.types import VariantVal
 
 from coldstream.columns import variant as variants
 from coldstream.columns.schema import ALL, COLUMNS, DEAR, select
-from coldstream.osiris.amqp_types import Typed
+from coldstream.osiris.amqp_types import AmqpMap, Typed
 from tests.unit.columns.test_reference import DATA, listed, mapped, row_of, section, text
 
 NOON = 1_790_000_000_123
@@ -129,6 +130,21 @@ def test_an_object_with_many_fields_and_long_ones_is_read_by_spark() -> None:
     wire = b"\xd1" + size + (2 * len(wires)).to_bytes(4, "big") + content
 
     assert python_of(row_of(section(0x77, wire))["body_variant"]) == dict(pairs)
+
+
+def test_fields_of_an_object_are_in_the_order_in_which_java_has_strings() -> None:
+    names = ["a", "z", "\uff76", "\ue000", "\U0001f600", "\U0010ffff", "\ud7ff"]
+    made = variants.variant(
+        AmqpMap(tuple((Typed(0xA1, each), Typed(0x40, None)) for each in names))
+    )
+
+    assert made is not None
+    metadata, count = made["metadata"], made["value"][1]
+    begin = 2 + metadata[1] + 1
+    ends = [begin + each for each in metadata[2:begin]]
+    known = [metadata[at:end].decode() for at, end in pairwise(ends)]
+    found = [known[number] for number in made["value"][2 : 2 + count]]
+    assert found == ["a", "z", "\ud7ff", "\U0001f600", "\U0010ffff", "\ue000", "\uff76"]
 
 
 def test_a_value_that_is_too_large_for_a_variant_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
