@@ -404,7 +404,7 @@ static int put_base64(struct text *t, const uint8_t *p, int64_t n) {
     return 1;
 }
 
-/* A value as text; 0 where only the plain decoder knows how (binary is JSON there). */
+/* A value as text; 0 where only the plain decoder knows how (binary, too). */
 static int put_value(struct text *t, const struct value *v) {
     switch (v->kind) {
     case V_BOOL:

@@ -275,7 +275,8 @@ def _text(value: Typed) -> str | None:
         case "float" | "double":
             return repr(each)
         case "list" | "map" | "described" | "binary":
-            return json.dumps(plain(value))
+            made = plain(value)
+            return made if kind == "binary" and isinstance(made, str) else json.dumps(made)
     return str(each)
 
 

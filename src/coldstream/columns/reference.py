@@ -27,7 +27,7 @@ from coldstream.columns.typed import section_of, tagged_text
 from coldstream.columns.variant import variant
 from coldstream.errors import CorruptDataError
 from coldstream.osiris.amqp import AmqpMessage, BodyKind, Header, Properties
-from coldstream.osiris.amqp_json import value_to_jsonable
+from coldstream.osiris.amqp_json import bytes_to_jsonable, value_to_jsonable
 from coldstream.osiris.amqp_typed import typed_sections
 from coldstream.osiris.amqp_types import Decimal, Value
 from coldstream.osiris.body import read_message
@@ -189,7 +189,7 @@ def body_bytes(message: AmqpMessage) -> bytes:
 
 
 def value_text(value: Value) -> str | None:
-    """A value of a map as text."""
+    """A value of a map as text; bytes that are UTF-8 as they are."""
     if value is None or isinstance(value, str):
         return None if value is None else str(value)
     if isinstance(value, bool):
@@ -202,6 +202,9 @@ def value_text(value: Value) -> str | None:
         return str(value)
     if isinstance(value, Decimal):
         return str(number_of(value))
+    if isinstance(value, bytes):
+        made = bytes_to_jsonable(value)
+        return made if isinstance(made, str) else json.dumps(made, separators=(",", ":"))
     return _json(value)
 
 
