@@ -12,7 +12,8 @@ nothing was said, there is no batch yet. The initial position knows no stream at
 began in streams that were new to it stands in its end (`advance`), so it is the same after a crash.
 
 Spark 4.1 has no limit of its own for Python sources, so `latestOffset` honours the limits. With the
-trigger availableNow it asks once, so one run reads one batch of at most that size.
+trigger availableNow it asks once, so one run reads one batch of at most that size, and none but the
+unfinished one where there is such a batch.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class MicroBatchReader(DataSourceStreamReader):
         self._snapshots: Snapshots | None = None
         self._position: Position | None = None
         self._left_out: set[str] = set()
+        self._asked = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Before everything: no stream is known."""
@@ -112,6 +114,7 @@ class MicroBatchReader(DataSourceStreamReader):
             NotFoundError: a stream that is named does not exist.
             LostRangeError: a stream was deleted before all of it was read (failOnDataLoss).
         """
+        self._asked = True
         for attempt in range(_TRIES):
             try:
                 return self._next().to_json()
@@ -134,6 +137,11 @@ class MicroBatchReader(DataSourceStreamReader):
         self._position = until
         if start == end:
             return []
+        if not self._asked:
+            logger.warning(
+                "a batch that was not finished is read again; with the trigger availableNow this"
+                " run reads no other: start it once more"
+            )
         task = QueryTask(
             self._options.place,
             (),

@@ -197,6 +197,24 @@ def test_a_batch_that_was_begun_is_the_same_after_a_crash_though_retention_has_m
     assert f"offsets 0 to {first - 1} were removed by retention" in str(gap[2])
 
 
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_run_that_only_finishes_a_batch_says_so_for_it_may_read_nothing_else(
+    finished: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    tier = Tier()
+    tier.add(A, in_groups(small_chunks(60), 6))
+    spark = Spark(tier, stream=A, maxOffsetsPerTrigger="10")
+    spark.plan()
+    if finished:
+        spark.run()
+    spark.restart()
+
+    spark.all()
+
+    warned = [each for each in caplog.messages if "was not finished is read again" in each]
+    assert len(warned) == (not finished)
+
+
 def test_retention_that_overtakes_a_query_stops_it() -> None:
     tier = Tier()
     tier.add(A, in_groups(small_chunks(60), 6))
