@@ -37,6 +37,8 @@ _STATUS: dict[type[Exception], int] = {
     NoSuchTableError: 404,
 }
 HANG_UP = 0
+#: The status of an answer that says 200 and has no body any more.
+CUT = -1
 
 
 @dataclass
@@ -49,7 +51,7 @@ class RestServer:
         token: that it wants; "" for none.
         credential: id:secret that it changes for `token`.
         instead: statuses that the next commits are answered with although they landed; HANG_UP for
-            no answer at all.
+            no answer at all, CUT for one that a proxy has cut.
         refused: statuses that the next commits are answered with, and do not land.
         config: that comes with each table.
         asked: (method, path, Authorization) of all requests.
@@ -142,6 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return
+        if status == CUT:
+            status, said = 200, ""
         data = said.encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

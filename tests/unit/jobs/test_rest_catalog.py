@@ -11,7 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.rest import RestCatalog
+from pydantic import ValidationError
+from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.table import CommitTableRequest
 
 from coldstream.adapters.place import Place
 from coldstream.errors import (
@@ -22,6 +24,7 @@ from coldstream.errors import (
     UnknownOutcomeError,
 )
 from coldstream.jobs.materialise import rest_catalog
+from coldstream.jobs.materialise.catalog_answers import answers
 from coldstream.jobs.materialise.catalog_ref import RestCatalogRef, TablePlace
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.files import StoredFiles
@@ -42,7 +45,7 @@ from coldstream_devkit.suites.table import (
     append_of,
     offsets,
 )
-from tests.support.rest_catalog import HANG_UP, RestServer, rest_server
+from tests.support.rest_catalog import CUT, HANG_UP, RestServer, rest_server
 
 HERE = Place("", "", "", "us-east-1", "")
 Open = Callable[[], RestCatalog]
@@ -96,7 +99,7 @@ class TestIcebergTableOfARestCatalog(TableSuite):
     """The whole promise; what a server has a say in is below, always."""
 
 
-@pytest.mark.parametrize("answer", [500, 502, 503, 504, HANG_UP])
+@pytest.mark.parametrize("answer", [500, 502, 503, 504, HANG_UP, CUT])
 def test_a_commit_that_landed_without_its_answer_is_found_and_not_done_twice(
     site: TableSite, server: RestServer, answer: int
 ) -> None:
@@ -134,6 +137,17 @@ def test_an_answer_that_settles_nothing_is_an_open_question(
 
     with pytest.raises(UnknownOutcomeError):
         table.append(loaded, append)
+
+
+@pytest.mark.parametrize("text", ["", '{"metadata": {', "{}", "<html>"])
+def test_an_answer_that_is_cut_or_something_else_is_none(text: str) -> None:
+    with pytest.raises(UnavailableError, match=r"no proper answer about db\.t"), answers("db.t"):
+        TableResponse.model_validate_json(text)
+
+
+def test_a_value_of_ours_that_no_catalog_was_asked_about_is_no_answer_of_one() -> None:
+    with pytest.raises(ValidationError), answers("db.t"):
+        CommitTableRequest.model_validate({})
 
 
 def test_of_two_writers_the_second_is_refused_by_the_server(site: TableSite) -> None:

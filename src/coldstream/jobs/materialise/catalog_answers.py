@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pydantic import ValidationError  # pyiceberg brings it
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     BadRequestError,
@@ -79,9 +80,17 @@ def meaning(error: Exception, table: str) -> ColdstreamError | None:
     if isinstance(error, FileNotFoundError):
         return CorruptDataError(f"a file of {table} is gone: {words}")
     # What pyarrow and requests raise about files and connections is an OSError.
-    if isinstance(error, (OSError, RESTError, *AWS_ERRORS)):
+    if isinstance(error, (OSError, RESTError, *AWS_ERRORS)) or _is_cut(error):
         return UnavailableError(f"no proper answer about {table}: {words}")
     return None
+
+
+def _is_cut(error: Exception) -> bool:
+    """Whether an answer with the code 200 was empty, cut, or something else altogether.
+
+    What pyiceberg refuses of our own values is a mistake of ours, and its models have other names.
+    """
+    return isinstance(error, ValidationError) and error.title.endswith("Response")
 
 
 def _status(error: Exception) -> int:
