@@ -253,6 +253,21 @@ def test_what_the_quick_way_says_the_careful_way_says_too(bodies: list[bytes]) -
     assert careful.rescued.null_count == len(bodies)
 
 
+@pytest.mark.parametrize("written", ["-0", "-0.0", "-0e1", "0"])
+def test_a_zero_has_the_sign_that_the_careful_way_gives_it_also_within_lists(written: str) -> None:
+    double = pa.float64()
+    known = pa.schema({"f": double, "l": pa.list_(double), "s": pa.struct([pa.field("f", double)])})
+    plain = b'{"f": 1.5, "l": [1.5], "s": {"f": 1.5}}'
+    for name, value in (("f", "%s"), ("l", "[1, %s]"), ("s", '{"f": %s}')):
+        body = f'{{"{name}": {value % written}}}'.encode()
+        made = parse_bodies(pa.array([plain, body], pa.binary()), known)
+        careful = json_body._one_by_one(pa.array([plain, body], pa.binary()), known)
+        # As text, for both zeros are equal.
+        assert [str(each.to_pylist()) for each in made.columns] == [
+            str(each.to_pylist()) for each in careful.columns
+        ]
+
+
 @given(st.lists(_OBJECTS, min_size=1, max_size=6))
 def test_nothing_of_an_object_is_lost(objects: list[dict[str, Any]]) -> None:
     array = pa.array([json.dumps(each).encode() for each in objects], pa.binary())

@@ -48,6 +48,7 @@ from coldstream.jobs.materialise.schema import (
     merged,
 )
 
+_NEGATIVE_ZERO = -(2**63)  # the bits of a double
 _MAX_EXACT = 2**53  # from here on some whole numbers are no double
 #: A number by a power of ten of two digits, in quotes or not; or a text that may be one in escapes.
 #: Arrow makes a decimal of it by a table that does not reach that far: 1e-41 became 0.
@@ -151,7 +152,8 @@ def _quickly(bodies: pa.Array, known: pa.Schema) -> Parsed | None:
 def _exact(column: pa.Array) -> bool:
     """Whether every double is the number that was written, not one near it, infinity or NaN.
 
-    Arrow's reader takes `NaN` for a number, which JSON does not have.
+    Arrow's reader takes `NaN` for a number, which JSON does not have, and `-0` for one that has a
+    sign; a whole number has none.
     """
     kind = column.type
     if pa.types.is_list(kind):
@@ -160,6 +162,8 @@ def _exact(column: pa.Array) -> bool:
         return all(_exact(part) for part in column.flatten())
     if not pa.types.is_float64(kind):
         return True
+    if pc.any(pc.equal(column.view(pa.int64()), _NEGATIVE_ZERO)).as_py():
+        return False
     if pc.any(pc.is_nan(column)).as_py():  # the largest of all passes it over
         return False
     largest = pc.max(pc.abs(column)).as_py()
