@@ -54,6 +54,16 @@ def test_a_table_that_is_there_grows_by_them(body: str) -> None:
     assert set(with_rule(rule, before, after).names) == set(after.names)
 
 
+def test_a_column_that_others_have_renamed_is_told_as_that_too() -> None:
+    rule = TableRule("s", "db.t", "json")
+    first = first_schema("json")
+    names = ["saved" if name == "_rescued" else name for name in first.names]
+    renamed = pa.schema([each.with_name(name) for each, name in zip(first, names, strict=True)])
+
+    with pytest.raises(InvalidInputError, match=r"no column _rescued: .* or others have renamed"):
+        with_rule(rule, renamed, first)
+
+
 def test_a_field_of_bodies_that_has_the_name_of_one_is_never_mixed_with_it() -> None:
     rule = TableRule("s", "db.t", "json", columns=("footer",))
     before = first_schema("json").append(pa.field("_footer", pa.int64()))

@@ -55,10 +55,10 @@ class Tables:
         self.partition = partition
         self.name = f"db.t{_id()}"
 
-    def open(self, shared: bool) -> IcebergTable:
+    def open(self, shared: bool, columns: tuple[str, str, str] = COLUMNS) -> IcebergTable:
         return IcebergTable(
             self.catalog(), self.name, location=f"file://{self.place}/warehouse/{self.name}",
-            partition=self.partition, columns=COLUMNS, files=StoredFiles(), new_id=_id,
+            partition=self.partition, columns=columns, files=StoredFiles(), new_id=_id,
             shared=shared,
         )  # fmt: skip
 
@@ -99,6 +99,19 @@ def _days(catalog: Catalogs, place: Path) -> Tables:
 
 def _put(table: IcebergTable, append: Append) -> None:
     commit(table, append, first_schema=SCHEMA, pause=lambda _: None)
+
+
+def test_a_table_of_another_body_is_refused_for_that_and_not_for_how_its_files_are_divided(
+    tmp_path: Path, catalog: Catalogs
+) -> None:
+    tables = _days(catalog, tmp_path)
+    shared = tables.open(True)
+    _put(shared, append_of(tables.site(True), shared.load(SCHEMA), 0, 50))
+
+    with pytest.raises(InvalidInputError, match="no column _stream: it was filled with another"):
+        tables.open(False, ("_stream", "_offset", "_timestamp")).load(SCHEMA)
+    with pytest.raises(InvalidInputError, match="is partitioned by day, shared by streams"):
+        tables.open(False).load(SCHEMA)
 
 
 def test_a_table_of_files_by_stream_becomes_one_of_shared_files_and_no_row_changes(

@@ -143,6 +143,13 @@ def check_shape(name: str, metadata: TableMetadata, shape: Shape) -> None:
         )
     wanted = shape.divided()
     if properties[PARTITION] not in (wanted, shape.before_sharing()):
+        present = metadata.schema().column_names
+        lacking = [column for column in shape.columns if column not in present]
+        if lacking:
+            raise InvalidInputError(
+                f"the table {name} has no column {lacking[0]}: it was filled with another body than"
+                " the rule's. Fill a table of another name, or go back to that body"
+            )
         raise InvalidInputError(
             f"the table {name} is partitioned by {properties[PARTITION]}, the rule says {wanted}"
         )

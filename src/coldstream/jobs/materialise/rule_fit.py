@@ -75,7 +75,8 @@ def with_rule(rule: TableRule, present: pa.Schema, first: pa.Schema) -> pa.Schem
     if lacking:
         raise InvalidInputError(
             f"the table {rule.table} has no column {lacking[0]}: it was filled with another body"
-            f" than {rule.body}. Fill a table of another name, or go back to that body"
+            f" than {rule.body}, or others have renamed or dropped that column. Go back to what it"
+            " was, or fill a table of another name"
         )
     ours = {*NAME_COLUMNS, *rule.columns, *(f"_{name}" for name in rule.columns)}
     present = grown(present, pa.schema([each for each in first if each.name in ours]))
