@@ -105,7 +105,7 @@ class Salvage:
         # Where the log begins above the manifest it cannot be compared with what is uploaded.
         joins = self.log.segments()[0] <= durable
         if item is not None and item.epoch == self._before.epoch + shift and joins:
-            end = max(end, self._upload(item, shift, now, now_ms))
+            end = max(end, min(self._upload(item, shift, now, now_ms), self._before.limit))
         before, last = self._before, self._last
         if end > first:
             self.notices.append(of_salvaged(self.log.stream, first, end, before.epoch, last.epoch))
@@ -140,7 +140,9 @@ class Salvage:
                         self._put(job)
                 except CorruptDataError:
                     break  # what is held goes on above
-        return self.commits.commit(thorough=True).next_offset
+        report = self.commits.commit(thorough=True)
+        # Who has claimed the new epoch meanwhile has shut out what was uploaded.
+        return report.next_offset if report.root.epoch == item.epoch else item.next_offset
 
     def _put(self, job: Job) -> None:
         upload(
