@@ -49,21 +49,36 @@ class Continuity:
                 # The read of an older manifest knew nothing of a claim that has cut it off since.
                 await remote.check(given, root.ledger)
                 given = None
-        for known in (last, given):
-            if known is None:
-                continue
-            found = await broker.at(self.vhost, self.name, known.chunk_id)
-            if known is given and found is not None and found.chunk_id > given.chunk_id:
-                extent = await broker.extent(self.vhost, self.name)
-                if extent is not None and extent[0] <= given.chunk_id:  # no retention took it
-                    if self._doubted != given:  # or it does so just now: a broker says it later
-                        self._doubted = given
-                        raise UnavailableError("the broker passes over what it gave")
-                    raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=known.chunk_id)
-            if not same_log(known, None if found is None else mark_of(found)):
-                raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=known.chunk_id)
-            sure = sure and found is not None
+        if last is not None:
+            found = await broker.at(self.vhost, self.name, last.chunk_id)
+            self._check_same(last, found)
+            sure = found is not None
+        if given is not None:
+            sure = await self.check_given(broker) and sure
         return sure
+
+    async def check_given(self, broker: BrokerTier) -> bool:
+        """See that the broker's log has the last chunk that was given, or has it no more.
+
+        False if it does not come so far; raises as `check_log`.
+        """
+        given = self.last
+        if given is None:
+            return True
+        found = await broker.at(self.vhost, self.name, given.chunk_id)
+        if found is not None and found.chunk_id > given.chunk_id:
+            extent = await broker.extent(self.vhost, self.name)
+            if extent is not None and extent[0] <= given.chunk_id:  # no retention took it
+                if self._doubted != given:  # or it does so just now: a broker says it later
+                    self._doubted = given
+                    raise UnavailableError("the broker passes over what it gave")
+                raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=given.chunk_id)
+        self._check_same(given, found)
+        return found is not None
+
+    def _check_same(self, known: Mark, found: Parcel | None) -> None:
+        if not same_log(known, None if found is None else mark_of(found)):
+            raise DivergedError(_ANOTHER_LOG, stream=self.name, offset=known.chunk_id)
 
     def check_joined(self, batch: Batch, position: int) -> None:
         """See that no chunk begins among what was given: in one log, one begins where one ends.

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import Executor
-from contextlib import closing
+from contextlib import aclosing, closing
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -22,7 +22,7 @@ from coldstream.osiris.bloom import FilterMatcher
 from coldstream.reader.follow import RangeRead
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.pump import Pump
-from coldstream.reader.spec import Offset, OffsetSpec
+from coldstream.reader.spec import Last, Offset, OffsetSpec
 from coldstream.reader.stream import StreamReader
 from coldstream.remote.roots import Snapshot
 
@@ -89,6 +89,14 @@ class RemoteStream:
     async def locate(self, spec: OffsetSpec) -> int:
         """As `StreamReader.locate`."""
         return await self._run(partial(self.reader.locate, spec))
+
+    async def last_of_messages(self) -> Parcel | None:
+        """The last chunk of messages; None if there is none. Raises as `read`."""
+        async with aclosing(self.read(await self.locate(Last()), None)) as batches:
+            async for batch in batches:
+                if batch.parcels:
+                    return batch.parcels[0]
+        return None
 
     async def check(self, given: Mark, ledger: Ledger) -> None:
         """See that the manifest still has a chunk that was given; as `_check_given`."""

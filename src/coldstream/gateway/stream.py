@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coldstream.broker.answers import NoMemberError
 from coldstream.errors import (
@@ -24,19 +24,14 @@ from coldstream.errors import (
 from coldstream.gateway.broker_tier import BrokerTier, SubscriptionEndedError
 from coldstream.gateway.continuity import Continuity
 from coldstream.gateway.feed import Fed
-from coldstream.gateway.hand_off import (
-    Verdict,
-    across,
-    end_of,
-    has,
-    mark_of,
-    verdict,
-)
+from coldstream.gateway.hand_off import Verdict, across, mark_of, verdict
 from coldstream.gateway.local_tier import LocalStream
 from coldstream.gateway.parcel import Parcel
+from coldstream.gateway.places import Places
 from coldstream.gateway.remote import Batch, RemoteStream, Tier
 from coldstream.osiris.bloom import FilterMatcher
-from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
+from coldstream.reader.gap import Gap, GapReason
+from coldstream.reader.spec import OffsetSpec
 
 _AGAIN_SECONDS, _AGAIN_MOST = 0.5, 30.0
 #: A subscription that the broker took, and that breaks after so long, is no failed attempt.
@@ -95,6 +90,10 @@ class TieredStream:
     def __post_init__(self) -> None:
         self._given = Continuity(self.vhost, self.name)
 
+    @property
+    def _places(self) -> Places:
+        return Places(self.vhost, self.name, self.remote, self.broker, self.local_first)
+
     async def locate(self, spec: OffsetSpec) -> int:
         """The offset at which a subscription begins; the chunk that contains it comes first.
 
@@ -102,33 +101,7 @@ class TieredStream:
             NotFoundError: the stream is gone.
             UnavailableError, PermissionDeniedError, CorruptDataError: nobody can say.
         """
-        first = end = 0
-        if self.remote is not None:
-            root = (await self.remote.snapshot()).root
-            first, end = root.first_offset, root.next_offset
-        has_history = first < end
-        begin = await self._local_begin(first) if has_history else None
-        if begin is not None and begin < first and self.broker is not None:
-            # The log has more than the manifest has left.
-            if isinstance(spec, Timestamp):
-                return await self.broker.locate(self.vhost, self.name, spec)
-            first = begin
-        match spec:
-            case First() if has_history:
-                return first
-            case Offset(value) if value < end:
-                return max(value, first)
-            case Timestamp() if self.remote is not None and has_history:
-                found = await self.remote.locate(spec)
-                if found < end:
-                    return found
-            case _:
-                pass
-        if self.broker is not None:
-            return await self._locate_locally(self.broker, spec, end)
-        if isinstance(spec, Last) and self.remote is not None:
-            return await self.remote.locate(spec)
-        return end
+        return await self._places.locate(spec)
 
     async def chunk_of(self, position: int) -> int:
         """Id of the chunk that contains an offset of `locate`; the offset itself where none does.
@@ -136,34 +109,7 @@ class TieredStream:
         Raises:
             As `locate`.
         """
-        if self.remote is not None:
-            async with contextlib.aclosing(self.remote.read(position, None)) as batches:
-                async for batch in batches:
-                    if batch.parcels:
-                        return min(position, batch.parcels[0].chunk_id)
-        if self.broker is not None:
-            with contextlib.suppress(NotFoundError):
-                found = await self.broker.at(self.vhost, self.name, position)
-                return position if found is None else min(position, found.chunk_id)
-        return position
-
-    async def _locate_locally(self, broker: BrokerTier, spec: OffsetSpec, end: int) -> int:
-        try:
-            found = await broker.locate(self.vhost, self.name, spec)
-        except NotFoundError:
-            if self.remote is None:
-                raise
-            # The queue was deleted, or was never this broker's: there is history only.
-            return await self.remote.locate(spec)
-        if isinstance(spec, Timestamp) and 0 < end < found:
-            extent = await broker.extent(self.vhost, self.name)
-            if extent is not None and end < found <= extent[0]:
-                return end  # what lies between may be of that time, and will be published
-        if isinstance(spec, Next | Offset | Timestamp):
-            return max(found, end)
-        if isinstance(spec, Last) and self.remote is not None and found < end:
-            return max(found, await self.remote.locate(spec))  # its log is empty, or is behind
-        return found
+        return await self._places.chunk_of(position)
 
     async def follow(self, position: int, wanted: Wanted) -> AsyncGenerator[Batch, None]:
         """Everything from the chunk that contains `position` on, for ever.
@@ -203,19 +149,30 @@ class TieredStream:
     async def _once(self, position: int, wanted: Wanted) -> AsyncGenerator[Batch, None]:
         """What the manifest has, then what the local tier has, as long as that goes well."""
         # The member that says where its log begins may be another one than that which is read.
-        begin = None if self._missed == position else await self._local_begin(position)
+        begin = None if self._missed == position else await self._places.local_begin(position)
         if self.remote is not None and (begin is None or position < begin):
-            due = position
+            due, gap, log_begin = position, None, None
             chunks = self.remote.read(position, wanted.matcher, self._given.last)
             async with contextlib.aclosing(chunks) as batches:
                 async for batch in batches:
-                    if batch.gap is not None:
-                        told = f"{batch.gap}; the read goes on at {batch.next_offset}"
-                        self.tell(self.name, told)
+                    gap = batch.gap
+                    if gap is not None and gap.reason is not GapReason.TRUNCATION:
+                        log_begin = await self._begin_in(gap)
+                        if log_begin is not None:
+                            break
+                    if gap is not None:
+                        self._tell_gap(gap, batch.next_offset)
                     yield batch
                     due = max(due, batch.next_offset)
                     if begin is not None and due >= begin:
                         break
+            if gap is not None and log_begin is not None:
+                rest = replace(gap, first_offset=max(due, gap.first_offset))
+                filled = self._filled(rest, log_begin, wanted)
+                async with contextlib.aclosing(filled) as batches:
+                    async for batch in batches:
+                        yield batch
+                return  # and look at both anew
             position = due
         if self.broker is None:
             await asyncio.sleep(self.poll_seconds)
@@ -265,29 +222,48 @@ class TieredStream:
             coming.cancel()
             await asyncio.wait({coming})  # or the generator could not be closed
 
-    async def _local_begin(self, position: int) -> int | None:
-        """The offset from which on the local tier is read; None for the manifest's end.
+    async def _filled(self, gap: Gap, begin: int, wanted: Wanted) -> AsyncGenerator[Batch, None]:
+        """What the broker's log, which begins at `begin`, has of a gap of the manifest."""
+        if self.broker is None:
+            return
+        await self._given.check_given(self.broker)
+        due = max(gap.first_offset, begin)
+        if gap.first_offset < due:
+            yield self._passed_over(gap, due)
+        chunks = self._locally(self.broker, due, wanted, gap)
+        async with contextlib.aclosing(chunks) as batches:
+            async for batch in batches:
+                yield batch
+                if batch.next_offset >= gap.next_offset:
+                    return  # S3 has the rest
 
-        Below that end a log is only read if it has the manifest's last chunk, which every sound one
-        has: it may be made anew, or have lost what the manifest has, and have other messages there.
+    async def _begin_in(self, gap: Gap) -> int | None:
+        """Where the broker's log begins, if it has something of a gap of the manifest.
+
+        Raises:
+            UnavailableError: nobody can say, and it is not certain that all have lost it.
         """
-        if not self.local_first or self.broker is None or self.remote is None:
-            return None
-        last = end_of((await self.remote.snapshot()).root)
-        if last is None:
-            return None
         try:
-            extent = await self.broker.extent(self.vhost, self.name)
-            found = await self.broker.at(self.vhost, self.name, last.chunk_id)
-        except (NotFoundError, UnavailableError):
-            return None  # history can be read without it
-        proved = found is not None and has(mark_of(found), last)
-        return extent[0] if proved and extent is not None and position < extent[1] else None
+            begin = await self._places.log_begin(gap.first_offset)
+        except UnavailableError:
+            if gap.reason is GapReason.HOLE:
+                return None  # who declared it has asked
+            raise
+        return begin if begin is not None and begin < gap.next_offset else None
+
+    def _passed_over(self, gap: Gap, upto: int) -> Batch:
+        """What nobody has of a gap, up to an offset; a person is told."""
+        passed = replace(gap, next_offset=upto)
+        self._tell_gap(passed, upto)
+        return Batch([], upto, passed)
+
+    def _tell_gap(self, gap: Gap, next_offset: int) -> None:
+        self.tell(self.name, f"{gap}; the read goes on at {next_offset}")
 
     async def _locally(
-        self, broker: BrokerTier, position: int, wanted: Wanted
+        self, broker: BrokerTier, position: int, wanted: Wanted, gap: Gap | None = None
     ) -> AsyncGenerator[Batch, None]:
-        """What the files have, or else the broker's port."""
+        """What the files have, or else the broker's port; `gap` is what the manifest has not."""
         if self.local is not None and await self.local.has(position):
             before = position
             async with contextlib.aclosing(self.local.read(position, wanted.matcher)) as batches:
@@ -297,12 +273,12 @@ class TieredStream:
                         position = batch.next_offset
             if position > before:
                 return
-        async with contextlib.aclosing(self._of_broker(broker, position, wanted)) as batches:
+        async with contextlib.aclosing(self._of_broker(broker, position, wanted, gap)) as batches:
             async for batch in batches:
                 yield batch
 
     async def _of_broker(
-        self, broker: BrokerTier, due: int, wanted: Wanted
+        self, broker: BrokerTier, due: int, wanted: Wanted, gap: Gap | None
     ) -> AsyncGenerator[Batch, None]:
         feed = broker.follow(self.vhost, self.name, due, wanted.properties)
         async with contextlib.aclosing(feed):
@@ -311,6 +287,11 @@ class TieredStream:
                 found = verdict(due, parcel.chunk_id, parcel.next_offset)
                 if found is None:
                     found = await self._across(fed, due)
+                    if found is Verdict.REMOTE and gap is not None and due < gap.next_offset:
+                        # This member has less than the one that was asked, and nobody else has it.
+                        due = min(parcel.chunk_id, gap.next_offset)
+                        yield self._passed_over(gap, due)
+                        found = verdict(due, parcel.chunk_id, parcel.next_offset) or Verdict.REMOTE
                 if found is Verdict.REMOTE:
                     self._missed = due
                     return
