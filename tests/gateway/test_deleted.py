@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
@@ -18,12 +19,14 @@ from coldstream.gateway.feed import Fed
 from coldstream.gateway.parcel import Parcel, parcel_of
 from coldstream.gateway.remote import RemoteStream
 from coldstream.gateway.stream import TieredStream, Wanted
+from coldstream.gateway.streams import Streams
 from coldstream.manifest.catalog import CatalogItem, QueueName, StreamState
 from coldstream.manifest.root import LastChunk
 from coldstream.osiris.chunk import chunk_at
+from coldstream.reader import MemoryBudget
 from tests.support.gateway import Gateway
 from tests.support.raw_client import RawClient
-from tests.support.tier import Tier, chunk
+from tests.support.tier import PREFIX, SMALL, Tier, chunk
 
 STREAM = "__orders_1"
 
@@ -144,3 +147,75 @@ def test_who_waits_behind_the_end_of_a_log_that_is_another_one_is_told_when_his_
         asyncio.run(run())
     assert not lost
     assert len(waits) == 1, "whoever waits at the broker goes on waiting though the table is silent"
+
+
+def anew(tier: Tier, stream: str = "__orders_2") -> None:
+    """An agent tells of another directory of the same queue."""
+    tier.add(stream, [[chunk(0, b"new", timestamp=9000)]], name=QueueName("test", "/", "orders"))
+
+
+def streams_of(tier: Tier, pool: ThreadPoolExecutor, broker: object = None) -> Streams:
+    return Streams(
+        tier.store, tier.catalog, PREFIX, SMALL, MemoryBudget(), pool,
+        cast(BrokerTier, broker), None, lambda *_: None,
+    )  # fmt: skip
+
+
+async def follow(streams: Streams, name: str, given: Callable[[], None]) -> None:
+    found = await streams.find("/", name)
+    assert found is not None
+    stream = found[0]
+    stream.poll_seconds = 0.001
+    async with asyncio.timeout(20), aclosing(stream.follow(0, Wanted(None, {}))) as batches:
+        async for batch in batches:
+            assert [each.chunk_id for each in batch.parcels] == [0]
+            given()
+
+
+@pytest.mark.parametrize("has_broker", [False, True])
+def test_who_waits_at_the_end_of_a_queue_that_was_declared_anew_is_told_without_a_tombstone(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch, has_broker: bool
+) -> None:
+    """Nobody writes one by himself: he heard nothing though the new queue had new messages."""
+    monkeypatch.setattr("coldstream.gateway.stream._LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("coldstream.gateway.names._FRESH_SECONDS", 0.01)
+    root = tier.reader(STREAM).snapshot().root
+    tier.commit(STREAM, replace(root, last_chunk=LastChunk(0, 1)))
+    broker = Shorter(lambda: anew(tier)) if has_broker else None
+
+    async def run() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            given = (lambda: None) if has_broker else (lambda: anew(tier))
+            await follow(streams_of(tier, pool, broker), "orders", given)
+
+    with pytest.raises(DivergedError, match="declared anew"):
+        asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("asked", "other"), [("orders", "__orders_0"), (STREAM, "__orders_2"), ("orders", "")]
+)
+def test_nobody_is_ended_for_an_older_directory_nor_who_named_his_nor_for_want_of_an_answer(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch, asked: str, other: str
+) -> None:
+    monkeypatch.setattr("coldstream.gateway.names._FRESH_SECONDS", 0.001)
+    looks = list[int]()
+
+    def listed() -> Iterator[CatalogItem]:
+        looks.append(1)
+        if looks[5:] and not other:
+            raise UnavailableError("the table does not answer")
+        return iter(list(tier.catalog.items.values()))
+
+    def given() -> None:
+        if other:
+            anew(tier, other)
+
+    async def run() -> None:
+        with ThreadPoolExecutor(4) as pool, contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await follow(streams_of(tier, pool), asked, given)
+
+    monkeypatch.setattr(tier.catalog, "streams", listed)
+    asyncio.run(run())
+    assert asked == STREAM or len(looks) > 5

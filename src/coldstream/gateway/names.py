@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from coldstream.errors import CorruptDataError, InvalidInputError
+from coldstream.errors import (
+    CorruptDataError,
+    InvalidInputError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from coldstream.gateway.look import SharedLook
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import check_stream, made_ns
@@ -96,6 +101,18 @@ class Names:
         if found is None and listing.damaged is not None:
             raise listing.damaged  # "no such stream" would have its history passed over
         return found
+
+    async def is_replaced(self, found: Found) -> bool:
+        """Whether the queue of a stream was declared anew, as far as the catalog says.
+
+        Of a listing of the last minute; False while nobody can say.
+        """
+        try:
+            listing = await self._listed(_FRESH_SECONDS)
+        except (UnavailableError, PermissionDeniedError):
+            return False
+        now = listing.found.get((found.vhost, found.queue))
+        return now is not None and made_ns(found.directory) < made_ns(now.directory)
 
     async def refresh(self) -> None:
         """List the catalog; raises as `find`, but for damage."""

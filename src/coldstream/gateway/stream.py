@@ -18,6 +18,7 @@ from coldstream.broker.answers import NoMemberError
 from coldstream.errors import (
     ColdstreamError,
     ConflictError,
+    DivergedError,
     NotFoundError,
     UnavailableError,
 )
@@ -68,6 +69,7 @@ class TieredStream:
         tell: told of what a person should know: the stream's name and a sentence.
         poll_seconds: between two looks at a manifest that has nothing new.
         find_remote: looks for a remote tier that was not there at first.
+        is_replaced: whether the name means a newer stream by now.
         local_first: whether the local tier is read wherever it has what is due.
         clock: monotonic seconds.
         sleep: waits so many seconds for the next attempt.
@@ -81,6 +83,7 @@ class TieredStream:
     tell: Callable[[str, str], None]
     poll_seconds: float = 1.0
     find_remote: Callable[[], Awaitable[RemoteStream | None]] | None = None
+    is_replaced: Callable[[], Awaitable[bool]] | None = None
     local_first: bool = False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -208,6 +211,7 @@ class TieredStream:
 
         Raises:
             NotFoundError: the stream that was read was deleted.
+            DivergedError: its queue was declared anew.
             As `follow`.
         """
         coming = asyncio.ensure_future(anext(batches, None))
@@ -333,6 +337,7 @@ class TieredStream:
 
         Raises:
             NotFoundError: the stream was deleted.
+            DivergedError: its queue was declared anew.
         """
         while self.remote is not None and not await self._has_grown(position, self.poll_seconds):
             await asyncio.sleep(self.poll_seconds)
@@ -342,9 +347,15 @@ class TieredStream:
         if self.remote is None:
             return False
         seen = await self.remote.snapshot(seconds=seconds)
-        if seen.root.next_offset <= position and seen.item.state.is_tombstone:
+        if seen.root.next_offset > position:
+            return True
+        if seen.item.state.is_tombstone:
             raise NotFoundError("the stream was deleted", stream=self.name)
-        return seen.root.next_offset > position
+        if self.is_replaced is not None and await self.is_replaced():
+            raise DivergedError(
+                "the queue was deleted and declared anew: nothing more comes", stream=self.name
+            )
+        return False
 
 
 def _was_well(error: ColdstreamError, lasted: float) -> bool:

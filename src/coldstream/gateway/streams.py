@@ -83,7 +83,10 @@ class Streams:
             or not await self.broker.exists(vhost, queue)
         ):
             return None
-        return self._made(vhost, queue, found), vhost, queue
+        stream = self._made(vhost, queue, found)
+        if found is not None and name == found.queue:  # who names a directory means that one
+            stream.is_replaced = partial(self.names.is_replaced, found)
+        return stream, vhost, queue
 
     def _made(self, vhost: str, name: str, found: Found | None) -> TieredStream:
         history = self.policy is not ReadPolicy.DISABLE
