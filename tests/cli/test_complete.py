@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -33,6 +36,7 @@ def items(tier: Tier) -> list[Any]:
         ("//o", ["//orders"]),
         ("in", ["invoices"]),
         ("__o", ["__old_3", "__orders_1"]),
+        ("/", ["//invoices", "//orders"]),
         ("x", []),
     ],
 )
@@ -48,6 +52,71 @@ def test_a_deleted_stream_is_not_offered_and_never_too_many(items: list[Any]) ->
 
     assert complete.offered(gone, "") == []
     assert len(complete.offered(many, "")) == 100
+
+
+ODD = [
+    "$(touch pwned)",
+    "`touch pwned`",
+    "a;touch pwned",
+    "a b",
+    "-rf",
+    "*",
+    "~",
+    "a'b",
+    "!x",
+    "ü",
+    "=ls",
+]
+
+
+def test_a_name_that_a_shell_would_not_leave_alone_is_offered_as_its_directory(
+    items: list[Any],
+) -> None:
+    """Whoever may declare a queue could run commands in an operator's shell."""
+    for n, queue in enumerate(ODD):
+        item = replace(items[0], stream=f"__odd_{n}", name=QueueName("c", "/", queue))
+        expected = f"//{queue}" if queue in ("-rf", "=ls") else item.stream
+        assert complete.offered([item], "//") == [expected]
+        assert complete.offered([item], queue[:1]) == [f"__odd_{n}"]
+    dashed = replace(items[0], stream="-v_q_1", name=QueueName("c", "-v", "q"))
+    assert complete.offered([dashed], "-") == []
+
+
+def test_a_name_of_several_streams_is_offered_as_their_directories(items: list[Any]) -> None:
+    twice = [replace(items[0], stream=f"__twice_{n}") for n in (1, 2)]
+    vhosts = [replace(items[0], stream=f"{n}_x_1", name=QueueName("c", n, "x")) for n in ("v", "w")]
+
+    assert complete.offered(twice, "//") == ["__twice_1", "__twice_2"]
+    assert complete.offered(vhosts, "x") == ["v_x_1", "w_x_1"]
+    assert complete.offered(vhosts, "v/") == ["v/x"]
+
+
+def test_bash_runs_nothing_of_what_it_is_offered(items: list[Any], tmp_path: Path) -> None:
+    """As it takes what it is offered: into the line, which Enter then runs."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("needs bash")
+    item = replace(items[0], stream="__odd_1", name=QueueName("c", "/", "$(touch pwned)"))
+    (tmp_path / "offered").write_text("\n".join(complete.offered([item], "//$")))
+    (tmp_path / "rc").write_text(
+        "_c() { local IFS=$'\\n'; COMPREPLY=( $(cat offered) ); }\n"
+        'c() { echo "$@" > got; }\ncomplete -o default -F _c c\n'
+    )
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execv(bash, ["bash", "--noprofile", "--rcfile", "rc", "-i"])
+    try:
+        os.write(fd, b"c read //$\t\nexit\n")
+        with contextlib.suppress(OSError):  # its end
+            while os.read(fd, 65536):
+                pass
+    finally:
+        os.close(fd)
+        os.waitpid(pid, 0)
+
+    assert (tmp_path / "got").read_text() == "read __odd_1\n"
+    assert not (tmp_path / "pwned").exists()
 
 
 def completed(words: str, **settings: str) -> subprocess.CompletedProcess[str]:

@@ -7,6 +7,7 @@ completes nothing and says nothing.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _LOOKED_AT = 1000
 _OFFERED = 100
 _SECONDS = 2
+#: What no shell takes for anything but letters, and no program for an option.
+_SAFE = re.compile(r"[A-Za-z0-9_./:@][A-Za-z0-9_./:@%+=,-]*")
 
 
 def stream_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -41,16 +44,22 @@ def stream_names(ctx: typer.Context, incomplete: str) -> list[str]:
 def offered(items: Iterable[CatalogItem], incomplete: str) -> list[str]:
     """The names that go on from a word, sorted: of each stream the first form that does.
 
-    VHOST/QUEUE comes first, then the queue alone, then the directory.
+    VHOST/QUEUE comes first, then the queue alone, then the directory. The directory also stands for
+    a form that means several streams, or that a shell would not leave alone: it puts what it is
+    offered into the line as it is, and whoever may declare a queue chooses its name.
     """
+    from coldstream.remote.resolve import Forms, queue_names
+
+    items = list(items)
+    called = Forms(items)
     found: set[str] = set()
     for item in items:
-        name = item.name
-        forms = [f"{name.vhost}/{name.queue}", name.queue] if name.queue else []
-        forms.append(item.stream)
-        form = next((each for each in forms if each.startswith(incomplete)), None)
-        if form is not None and form.isprintable() and item.state != "deleted":
-            found.add(form)
+        typed = [*queue_names(item), item.stream]
+        if item.state == "deleted" or not any(each.startswith(incomplete) for each in typed):
+            continue
+        safe = [each for each in called.of(item) if _SAFE.fullmatch(each)]
+        begun = (each for each in safe if each.startswith(incomplete))
+        found.update([next(begun, item.stream)] if item.stream in safe else [])
     return sorted(found)[:_OFFERED]
 
 

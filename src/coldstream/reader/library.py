@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coldstream.deployment import ENV_BUCKET, ENV_PREFIX, ENV_TABLE
-from coldstream.errors import InvalidInputError, NotFoundError
-from coldstream.manifest.catalog import StreamState
+from coldstream.errors import CorruptDataError, InvalidInputError, NotFoundError
+from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.names import DEFAULT_PREFIX, check_prefix
 from coldstream.osiris.chunk import Chunk
 from coldstream.osiris.entry import iter_entries
@@ -33,7 +33,7 @@ from coldstream.reader.gap import Gap, refuse_gap
 from coldstream.reader.settings import ReaderSettings
 from coldstream.reader.spec import as_spec
 from coldstream.reader.stream import Message, StreamReader
-from coldstream.remote.resolve import item_of, resolve
+from coldstream.remote.resolve import Forms, item_of, resolve
 from coldstream.soundness.chunks import USER
 
 POLL_SECONDS = 1.0
@@ -257,16 +257,26 @@ class RemoteTier:
             self._store.close()
 
     def names(self) -> Iterator[str]:
-        """Of each stream that is not deleted: VHOST/QUEUE, or its directory where that is unknown.
+        """Of each stream that is not deleted, a name by which `stream` finds it.
+
+        VHOST/QUEUE; its directory where that is unknown, or means several streams.
 
         Raises:
             CorruptDataError: an item of the catalog cannot be read; after all others were given.
             UnavailableError, PermissionDeniedError: from the adapters.
         """
-        for item in self._catalog.streams():
-            if item.state not in (StreamState.DELETED, StreamState.DELETING):
-                known = item.name.queue
-                yield f"{item.name.vhost}/{item.name.queue}" if known else item.stream
+        items: list[CatalogItem] = []
+        damaged = None
+        try:
+            items.extend(self._catalog.streams())
+        except CorruptDataError as exc:
+            damaged = exc
+        forms = Forms(items)
+        for item in items:
+            if not item.state.is_tombstone:
+                yield forms.of(item)[0]
+        if damaged is not None:
+            raise damaged
 
     def stream(self, name: str, *, policy: ReadPolicy | None = None) -> Stream:
         """A stream by VHOST/QUEUE (`//orders` in vhost `/`), by the queue alone, or its directory.

@@ -97,6 +97,38 @@ def only(matches: Sequence[CatalogItem], text: str) -> CatalogItem:
     return matches[0]
 
 
+class Forms:
+    """What each of many streams may be called, so that `resolve` finds that one.
+
+    Args:
+        items: all that there are, deleted ones too.
+    """
+
+    def __init__(self, items: Iterable[CatalogItem]) -> None:
+        self._directories: set[str] = set()
+        self._called: dict[str, list[CatalogItem]] = {}
+        for item in items:
+            self._directories.add(item.stream)
+            for form in dict.fromkeys(queue_names(item)):
+                self._called.setdefault(form, []).append(item)
+
+    def of(self, item: CatalogItem) -> list[str]:
+        """VHOST/QUEUE and the queue alone, where they mean this stream; then the directory."""
+        return [*(each for each in queue_names(item) if self._means(each, item)), item.stream]
+
+    def _means(self, form: str, item: CatalogItem) -> bool:
+        matches = self._called.get(form, [])
+        meant = [each for each in matches if each.state is StreamState.LIVE]
+        meant = meant if len(meant) == 1 else matches
+        return [each.stream for each in meant] == [item.stream] and form not in self._directories
+
+
+def queue_names(item: CatalogItem) -> list[str]:
+    """VHOST/QUEUE, then the queue alone; none where nobody has said its name."""
+    name = item.name
+    return [f"{name.vhost}/{name.queue}", name.queue] if name.queue else []
+
+
 def _meant(items: Sequence[CatalogItem], text: str) -> str:
     """Which streams may be meant by a name that none has; a directory's tells its queue's."""
     queue = text.removeprefix("/").rpartition("/")[2]

@@ -180,6 +180,33 @@ def test_a_stream_is_opened_by_any_of_its_names(tier: Tier, name: str) -> None:
     assert sorted(remote(tier).names()) == ["//orders", "//whole"]
 
 
+def test_every_name_that_a_tier_gives_opens_its_stream() -> None:
+    """After a queue was declared anew it gave a name of two, and refused it."""
+    tier = Tier()
+    live, gone = StreamState.LIVE, StreamState.DELETED
+    for stream, vhost, queue, state in (
+        ("__ded_1", "/", "ded", live),
+        ("__ded_2", "/", "ded", live),
+        ("__anew_1", "/", "anew", gone),
+        ("__anew_2", "/", "anew", live),
+        ("__only_1", "/", "only", live),
+        ("v_only_1", "v", "only", live),
+        ("w___only_1", "w", "//only", live),
+        ("__nameless_1", "", "", live),
+    ):
+        tier.add(stream, [[chunk(0, b"x")]], name=QueueName("c", vhost, queue))
+        tier.catalog.items[stream] = replace(tier.catalog.items[stream], state=state)
+    opened = remote(tier)
+
+    names = list(opened.names())
+
+    found = {name: opened.stream(name).directory for name in names}
+    assert sorted(found.values()) == sorted(set(tier.catalog.items) - {"__anew_1"})
+    assert found["//anew"] == "__anew_2"
+    assert found["v/only"] == "v_only_1"
+    assert {"__ded_1", "__ded_2", "__nameless_1"} <= set(names)
+
+
 def test_a_stream_that_there_is_not_is_told(tier: Tier) -> None:
     with pytest.raises(NotFoundError):
         remote(tier).stream("//none")
