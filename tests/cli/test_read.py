@@ -70,10 +70,11 @@ def test_a_place_may_be_said_from_now_or_from_the_end(
     assert ranges.bound_of(text, root, 10 * HOUR) == expected
 
 
-@pytest.mark.parametrize("text", ["1w", "-", "-1h", "1.5h", "--3", "h", "-" + "9" * 30])
-def test_a_place_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInputError):
-        ranges.spec_of(text, Root(first_offset=0, next_offset=9), 0)
+@pytest.mark.parametrize("text", ["1w", "1h30m", "-", "-1h", "1.5h", "--3", "h", "-" + "9" * 30])
+def test_a_place_that_is_none_is_refused_with_every_form_that_is_one(text: str) -> None:
+    for look in (ranges.spec_of, ranges.bound_of):
+        with pytest.raises(InvalidInputError, match=r"an offset, .* 1h for an hour ago, or -10"):
+            look(text, Root(first_offset=0, next_offset=9), 0)
 
 
 def test_the_last_offsets_are_read_by_a_negative_number(tier: Tier, run: Run) -> None:

@@ -32,10 +32,9 @@ _FORMS = (
     "an offset, a time such as 2026-03-01T08:00Z (UTC unless it has a zone),"
     " timestamp:MILLISECONDS, 1h for an hour ago, or -10 for ten offsets before the end"
 )
+_SPECS = f"first, last, next, {_FORMS}"
 
-FromOption = Annotated[
-    str, typer.Option("--from", metavar="SPEC", help=f"first, last, next, {_FORMS}.")
-]
+FromOption = Annotated[str, typer.Option("--from", metavar="SPEC", help=f"{_SPECS}.")]
 UNTIL_HELP = f"Stop before this offset, or before the first chunk at or after this time: {_FORMS}."
 UntilOption = Annotated[
     str,
@@ -72,14 +71,14 @@ def spec_of(text: str, stream: Root | CatalogItem, now_ms: int | None = None) ->
     """
     from coldstream.reader import parse_spec
 
-    return _relative(text, stream, now_ms) or parse_spec(text)
+    return _relative(text, stream, now_ms) or parse_spec(text, _SPECS)
 
 
 def bound_of(text: str, stream: Root | CatalogItem, now_ms: int | None = None) -> Bound | None:
     """Where a read is to end; None for an empty text. Arguments and errors as `spec_of`."""
     from coldstream.reader import parse_bound
 
-    return (_relative(text, stream, now_ms) or parse_bound(text)) if text else None
+    return (_relative(text, stream, now_ms) or parse_bound(text, _FORMS)) if text else None
 
 
 def read_of(reader: StreamReader, start: str, until: str) -> RangeRead:

@@ -31,7 +31,7 @@ from coldstream.reader.fragments import FetchedChunks
 from coldstream.reader.gap import Gap, GapReason
 from coldstream.reader.objects import StreamObjects
 from coldstream.reader.pieces import pieces
-from coldstream.remote.roots import Glance, Snapshot
+from coldstream.remote.roots import Glance, Snapshot, check_not_deleted
 
 #: Objects in a row that may be gone before a read has come any further.
 _MAX_MISSING = 16
@@ -132,15 +132,16 @@ class Followed:
             position: offset that the read has come to; None before it has begun.
 
         Raises:
-            NotFoundError: `error` itself, because no newer manifest explains it: the manifest has
-                not moved, or the newer one has led to the same object, or too many are gone.
+            NotFoundError: the stream was deleted; or `error` itself, because no newer manifest
+                explains it: the manifest has not moved, or the newer one has led to the same
+                object, or too many are gone.
         """
         if position != self._stuck_at:
             self._stuck_at = position
             self._missing.clear()
-        if error.key in self._missing or len(self._missing) >= _MAX_MISSING:
-            raise error
-        if not self._replace():
+        again = error.key in self._missing or len(self._missing) >= _MAX_MISSING
+        if again or not self._replace():
+            check_not_deleted(self.seen.item, error)
             raise error
         # Not before: whoever got no answer asks again, and comes to the same object once more.
         self._missing.add(error.key)

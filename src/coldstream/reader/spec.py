@@ -20,6 +20,7 @@ from coldstream.names import MAX_OFFSET
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_A_BOUND = "an offset or a time such as 2026-03-01T08:00:00Z"
 _MIN_TIMESTAMP, _MAX_TIMESTAMP = -(2**63), 2**63 - 1
 
 
@@ -84,23 +85,27 @@ OffsetSpec = First | Last | Next | Bound
 _WORDS: dict[str, OffsetSpec] = {"first": First(), "last": Last(), "next": Next()}
 
 
-def parse_spec(text: str) -> OffsetSpec:
+def parse_spec(text: str, expected: str = f"first, last, next, {_A_BOUND}") -> OffsetSpec:
     """Read a spec as people write it; see the top of this module.
+
+    Args:
+        text: as written.
+        expected: what the error says may be written.
 
     Raises:
         InvalidInputError: it is none of the forms.
     """
     word = text.strip().lower()
-    return _WORDS.get(word) or _bound(word, "first, last, next, an offset or a time")
+    return _WORDS.get(word) or _bound(word, expected)
 
 
-def parse_bound(text: str) -> Bound:
-    """Read the end of a range: an offset or a time, both exclusive.
+def parse_bound(text: str, expected: str = _A_BOUND) -> Bound:
+    """Read the end of a range: an offset or a time, both exclusive. Arguments as of `parse_spec`.
 
     Raises:
         InvalidInputError: it is neither.
     """
-    return _bound(text.strip().lower(), "an offset or a time")
+    return _bound(text.strip().lower(), expected)
 
 
 def as_spec(value: OffsetSpec | int | str | datetime) -> OffsetSpec:
@@ -165,9 +170,7 @@ def _bound(text: str, expected: str) -> Bound:
     try:
         moment = datetime.fromisoformat(text.upper())
     except ValueError as exc:
-        raise InvalidInputError(
-            f"expected {expected} such as 2026-03-01T08:00:00Z, not {text[:80]!r}"
-        ) from exc
+        raise InvalidInputError(f"expected {expected}, not {text[:80]!r}") from exc
     return _moment(moment)
 
 

@@ -182,17 +182,41 @@ class Snapshots:
         old_part = item.old_part()
         if old_part is None or self.roots.get(item.root_key) is not None:
             return self._loaded(item)
-        return Glance(item, old_part, partial(load_root, self, item))
+        return Glance(item, old_part, partial(self._root, item))
 
     def _loaded(self, item: CatalogItem) -> Snapshot:
         try:
             return Snapshot(item, load_root(self, item))
-        except NotFoundError:
+        except NotFoundError as error:
             # The root may have been collected between the two reads; then the item has moved on.
             fresh = read_item(self.catalog, item.stream)
             if fresh.root_key == item.root_key:
+                check_not_deleted(fresh, error)
                 raise
-            return Snapshot(fresh, load_root(self, fresh))
+            return Snapshot(fresh, self._root(fresh))
+
+    def _root(self, item: CatalogItem) -> Root:
+        try:
+            return load_root(self, item)
+        except NotFoundError as error:
+            check_not_deleted(item, error)
+            raise
+
+
+def check_not_deleted(item: CatalogItem, error: NotFoundError) -> None:
+    """Say that a stream was deleted, where an object of it is missing for that reason.
+
+    Args:
+        item: of the stream, as it is now.
+        error: names the object.
+
+    Raises:
+        NotFoundError: it was; `error` would sound as if data had been lost.
+    """
+    if item.state.is_tombstone:
+        raise NotFoundError(
+            "the stream was deleted: its objects are gone, or are going now", stream=item.stream
+        ) from error
 
 
 def load(tier: Tier, stream: str) -> Snapshot:

@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from coldstream.errors import CorruptDataError, LostRangeError, NotFoundError, UnavailableError
-from coldstream.manifest.catalog import CatalogItem
+from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import nodes
@@ -207,6 +207,25 @@ def test_an_object_that_is_missing_from_the_newest_manifest_is_an_error_in_its_t
 
     assert seen == list(range(32))
     assert (caught.value.stream, caught.value.offset, caught.value.key) == ("s", 32, missing)
+
+
+@pytest.mark.parametrize("state", [StreamState.DELETING, StreamState.DELETED])
+def test_an_object_that_is_missing_from_a_deleted_stream_is_no_loss_of_data(
+    stream: Stream, missing: str, state: StreamState
+) -> None:
+    """It was said that an object was gone, as if it had been lost."""
+    items, seen = stream.tier.catalog.items, list[int]()
+
+    def read() -> None:
+        for message in stream.tier.reader("s", ONE_BY_ONE).messages(First()):
+            items["s"] = replace(items["s"], state=state)
+            seen.append(message.offset)
+
+    with pytest.raises(NotFoundError, match="was deleted") as caught:
+        read()
+
+    assert seen == list(range(32))
+    assert (caught.value.stream, caught.value.key) == ("s", None)
 
 
 def test_a_refresh_that_leads_to_the_same_missing_object_is_an_error(

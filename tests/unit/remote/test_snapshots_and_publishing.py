@@ -7,6 +7,7 @@ from typing import cast
 import pytest
 
 from coldstream.errors import ConflictError, CorruptDataError, InternalError, NotFoundError
+from coldstream.manifest.catalog import StreamState
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.root import Root, parse_root
 from coldstream.ports import Catalog, Landed
@@ -155,3 +156,19 @@ def test_a_root_that_is_gone_though_the_item_names_it_is_an_error() -> None:
 
     with pytest.raises(NotFoundError):
         Snapshots(remote.context.store, remote.context.catalog, PREFIX).load(STREAM)
+
+
+@pytest.mark.parametrize("state", [StreamState.DELETING, StreamState.DELETED])
+def test_a_root_that_is_gone_with_its_stream_is_said_to_be_of_one_that_was_deleted(
+    state: StreamState,
+) -> None:
+    remote = Remote().claimed()
+    item = remote.items.items[STREAM]
+    remote.items.items[STREAM] = replace(item, state=state)
+    del remote.memory.objects[item.root_key]
+    snapshots = Snapshots(remote.context.store, remote.context.catalog, PREFIX)
+
+    for look in (snapshots.load, lambda stream: snapshots.glance(stream).root):
+        with pytest.raises(NotFoundError, match="was deleted") as caught:
+            look(STREAM)
+        assert caught.value.key is None
