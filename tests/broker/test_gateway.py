@@ -25,6 +25,7 @@ from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.broker_users import BrokerUsers
 from coldstream.gateway.parcel import Parcel
 from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.entries import Entries
 from coldstream.manifest.root import LastChunk
 from coldstream.osiris.chunk import iter_chunks, parse_chunk_header
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
@@ -220,6 +221,29 @@ def test_the_policy_says_which_tier_gives_what_both_have(
     local = policy in (ReadPolicy.DISABLE, ReadPolicy.NOT_IN_DISK)
     assert bool(chunks[tiers.Tier.REMOTE]) is not local
     assert bool(chunks[tiers.Tier.BROKER]) is (policy is not ReadPolicy.FORCE)
+
+
+@pytest.mark.parametrize("files", [True, False], ids=["files", "port"])
+def test_what_retention_of_s3_has_taken_is_read_from_the_broker_that_has_it(
+    node: BrokerNode, stream: str, files: bool
+) -> None:
+    published(node, stream, 0, 3000)
+    tier, path = Tier(), directory(node, stream)
+    tiered(tier, path, stream, 3)
+    root = tier.reader(path.name).snapshot().root
+    kept = Entries.of(list(root.entries)[2:])
+    first = kept[0].first_offset
+    tier.commit(path.name, replace(root, first_offset=first, entries=kept))
+    gateway = Gateway(tier, broker_uri=StreamUri.parse(node.stream_uri))
+    gateway.data_dir = node.data_dir if files else None
+    with gateway:
+        found = list(numbers(read(gateway.port, stream, 2900, 100)))
+        chunks = gateway.metrics.chunks
+
+    assert found == list(range(found[0], 3000))
+    assert found[0] <= 100 < first
+    assert not gateway.said
+    assert chunks[tiers.Tier.REMOTE]
 
 
 def test_a_stream_without_a_remote_tier_is_read_from_the_broker(
