@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.progress import Progress
+from coldstream.agent.progress import Progress, of_take_over
 from coldstream.cli import agent_log
 from coldstream.cli.agent_log import AgentLog
 from coldstream.cli.agent_options import LogFormat
@@ -52,6 +52,16 @@ def test_each_error_notice_and_warning_is_said_once(stderr: Full) -> None:
     said = stderr.getvalue()
     for text in ("no table", "a range is lost", "another range is lost", "a strange directory"):
         assert said.count(text) == 1
+
+
+def test_a_notice_in_the_json_log_has_its_stream_and_its_offset_as_fields(stderr: Full) -> None:
+    row, says = Progress("__a_1"), line(LogFormat.JSON)
+    row.notices.append(of_take_over("__a_1", 4100, 600.0))
+
+    says.show([row])
+
+    said = json.loads(stderr.getvalue().splitlines()[0])
+    assert (said["event"], said["stream"], said["offset"]) == ("notice", "__a_1", 4100)
 
 
 def test_what_could_not_be_written_is_said_later(stderr: Full) -> None:

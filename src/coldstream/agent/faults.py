@@ -60,7 +60,7 @@ class ClosedDirectoryError(PermissionDeniedError):
 
     remedy = (
         "run it as a user of the group that the broker's files have, which is rabbitmq in the"
-        " packages; `coldstream doctor` says which directory denies"
+        " packages; `coldstream doctor` says what denies"
     )
 
 

@@ -159,7 +159,7 @@ def _notices_of(
     if claimed.rooted:
         yield of_new_root(log.stream, prefix, settings)
     if claimed.truncated is not None:
-        yield of_truncation(claimed.truncated)
+        yield of_truncation(log.stream, claimed.truncated)
     if claimed.held is not None:
         yield of_held_hole(log, *claimed.held)
     said = claimed.loaded.item.name

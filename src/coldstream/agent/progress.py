@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from coldstream.agent.faults import ClosedDirectoryError
 from coldstream.agent.log import StreamLog
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.watermarks import Watermarks
@@ -15,7 +16,24 @@ _MAX_NOTICES = 200
 _UNSEEN = "what came after its last look at the files is not known"
 
 
-class Notices(list[str]):
+class Notice(str):
+    """What a person should know.
+
+    Attributes:
+        offset: from which on, if it is about offsets.
+    """
+
+    offset: int | None = None
+
+    @classmethod
+    def at(cls, words: str, stream: str, offset: int) -> Notice:
+        """One that says where it is."""
+        notice = cls(f"{words} (stream {stream}, offset {offset})")
+        notice.offset = offset
+        return notice
+
+
+class Notices(list[Notice]):
     """The last things that a person should know, oldest first; an agent runs for months.
 
     Attributes:
@@ -30,11 +48,11 @@ class Notices(list[str]):
         """Take one, unless the very same is among the last ones; the oldest goes."""
         if notice in self:
             return
-        super().append(notice)
+        super().append(notice if isinstance(notice, Notice) else Notice(notice))
         self.total += 1
         del self[:-_MAX_NOTICES]
 
-    def since(self, total: int) -> list[str]:
+    def since(self, total: int) -> list[Notice]:
         """Those that have come since there were `total`, as far as they are here."""
         return self[max(0, len(self) - (self.total - total)) :]
 
@@ -137,7 +155,7 @@ def of_gone(progress: Progress, *, read: bool, fenced: bool) -> str:
         )
     else:
         words += f", as much as this agent had seen of it; {_UNSEEN}"
-    return f"{words} (stream {progress.stream}, offset {durable})"
+    return Notice.at(words, progress.stream, durable)
 
 
 def of_other_name(stream: str, said: QueueName, name: QueueName) -> str:
@@ -149,12 +167,15 @@ def of_other_name(stream: str, said: QueueName, name: QueueName) -> str:
     )
 
 
-def of_truncation(done: Truncation) -> str:
+def of_truncation(stream: str, done: Truncation) -> str:
     """What a person should know of a claim that has cut something off."""
-    kept = "see `coldstream quarantine list`" if done.record_key else "no data was cut off"
-    return (
+    look = f"see `coldstream quarantine list {stream}`"
+    kept = look if done.record_key else "no data was cut off"
+    return Notice.at(
         f"epoch {done.epoch} has truncated the stream to {done.offset}: {done.reason}."
-        f" {done.fragments} fragments or holes, {done.bytes} bytes, are cut off; {kept}"
+        f" {done.fragments} fragments or holes, {done.bytes} bytes, are cut off; {kept}",
+        stream,
+        done.offset,
     )
 
 
@@ -180,19 +201,22 @@ def of_lost(stream: str, first: int, end: int, before: int, epoch: int) -> str:
 
 def of_take_over(stream: str, offset: int, seconds: float) -> str:
     """What a person should know of a stream whose writer's agent does nothing."""
-    return (
+    return Notice.at(
         "the agent beside the stream's writer has published nothing in its time although something"
-        f" waits; this node does its work for {seconds:.0f} s (stream {stream}, offset {offset})"
+        f" waits; this node does its work for {seconds:.0f} s",
+        stream,
+        offset,
     )
 
 
 def of_held_hole(log: StreamLog, first: int, next_offset: int) -> str:
     """What a person should know of a hole whose data the local log still has."""
-    return (
+    return Notice.at(
         f"the remote tier has given up offsets {first} to {next_offset - 1}, which this node still"
         f" has: `coldstream repair {log.stream} --range {first}..{next_offset} --from-dir"
-        f" {log.directory.parent}` puts them in, before local retention takes them here"
-        f" (stream {log.stream}, offset {first})"
+        f" {log.directory.parent}` puts them in, before local retention takes them here",
+        log.stream,
+        first,
     )
 
 
@@ -231,4 +255,5 @@ def translated(exc: Exception, log: StreamLog) -> ColdstreamError:
         f"a file cannot be read: {exc.strerror or exc}",
         stream=log.stream,
         key=str(exc.filename) if exc.filename else str(log.directory),
+        remedy=ClosedDirectoryError.remedy if isinstance(exc, PermissionError) else None,
     )

@@ -81,10 +81,12 @@ class AgentLog:
         else:
             self._line(message)
 
-    def warning(self, event: str, message: str, *, stream: str | None = None) -> None:
+    def warning(
+        self, event: str, message: str, *, stream: str | None = None, offset: int | None = None
+    ) -> None:
         """What a person should know although all goes on."""
         if self.format is LogFormat.JSON:
-            self._object("warning", event, message, stream=stream)
+            self._object("warning", event, message, stream=stream, offset=offset)
         else:
             self._line(f"WARNING: {message}")
 

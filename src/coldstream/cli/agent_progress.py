@@ -110,5 +110,6 @@ class AgentProgress:
             notices = told.row.notices
             new = notices.since(told.notices)
             for number, notice in enumerate(new, notices.total - len(new) + 1):
-                self._log.warning("notice", notice, stream=told.row.stream)
+                stream = told.row.stream
+                self._log.warning("notice", notice, stream=stream, offset=notice.offset)
                 told.notices = number
