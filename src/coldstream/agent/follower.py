@@ -378,8 +378,16 @@ class StreamFollower:
         gone.end = all_there[-1].next_offset if all_there else None
         gone.proved = proved[-1].next_offset if proved else None
         fenced = isinstance(error, FencedError)  # no trouble: it goes on elsewhere
-        self.progress.notices.append(of_gone(self.progress, read=course.read, fenced=fenced))
+        elsewhere = not fenced and course.read and self._has_other_members()
+        words = of_gone(self.progress, read=course.read, fenced=fenced, elsewhere=elsewhere)
+        self.progress.notices.append(words)
         error = error if lasting and not fenced else None
         self.course = replace(course, state=Gone(), error=error)
         self._tell()
         return True
+
+    def _has_other_members(self) -> bool:
+        """Whether the broker knows the stream, so that only its replica here is gone."""
+        with suppress(Exception):  # nobody can say
+            return self.members is not None and not self.members.lone(self.log.stream)
+        return False

@@ -27,9 +27,9 @@ from coldstream.agent.members import (
     check_alone,
     check_lost,
 )
-from coldstream.agent.progress import Notices, of_left_out
+from coldstream.agent.progress import Notices, of_beginning, of_left_out
 from coldstream.agent.state import Missed
-from coldstream.errors import LostRangeError, UnavailableError
+from coldstream.errors import ColdstreamError, LostRangeError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.remote.context import Context
 from coldstream.usecases.commit_runs import CommitReport
@@ -102,7 +102,10 @@ class Gaps:
     _nobodys: set[tuple[int, int]] = field(default_factory=set)
     _looked_at: float = 0.0  # when something was missed last
     _meant: tuple[int, int] | None = None  # a hole whose PUT has not been answered
-    _first: int | None = None  # where the log began at first, while nobody has claimed the stream
+    #: What was seen in the log, [first, next), while nobody has claimed the stream.
+    _seen: tuple[int, int] | None = None
+    #: No member's log has anything below, as all of them have said; 0 if they have not.
+    _nobody_below: int = 0
 
     def bridge(self, epoch: int, begin: int, *, committed: int, to_log: bool) -> Bridged:
         """Declare holes until the chain reaches the local log, or until nothing more is lost.
@@ -200,9 +203,12 @@ class Gaps:
             LostRangeError: a member has a longer one, or another node's agent may hold one.
         """
         missing = _UNCLAIMED, 0  # retention moves `begin` on
+        self._nobody_below = 0
         with self._anew_if_refused(missing):
             asked = self._asked(missing)
             others = check_alone(asked, self.log.stream, begin=begin, end=begin)
+        if self.members is not None and not isinstance(self.members, LastCopy):
+            self._nobody_below = begin
         lacking = f"offsets 0 to {begin - 1} are in no member's log"
         # Who holds more than the logs have may be all that does, and goes before who holds less.
         more = 0 if others is None else bisect_left(self.log.segments(), others)
@@ -217,12 +223,35 @@ class Gaps:
         Args:
             item: the stream's, as it was read just now; None while nobody has claimed it.
         """
-        begin, self._first = self._first, None
+        if item is not None and self._seen is None:
+            return
+        seen, self._seen = self._seen_by_now(), None
         if item is None:
-            began = [*self.log.segments()[:1], *([] if begin is None else [begin])]
-            self._first = min(began, default=None)
-        elif begin is not None and begin < item.first_offset:
-            self.notices.append(of_left_out(self.log.stream, begin, item.first_offset))
+            self._seen = seen
+        elif seen is not None and seen[0] < item.first_offset:
+            begin, end = seen[0], min(seen[1], item.first_offset)
+            asked = end <= self._nobody_below
+            self.notices.append(of_left_out(self.log.stream, begin, end, nobodys=asked))
+
+    def tell_beginning(self, first_offset: int) -> None:
+        """Tell of what lies below a manifest that this agent has begun, unless it was told.
+
+        Args:
+            first_offset: of the manifest.
+        """
+        if first_offset:
+            asked = first_offset <= self._nobody_below
+            self.notices.append(of_beginning(self.log.stream, first_offset, nobodys=asked))
+
+    def _seen_by_now(self) -> tuple[int, int] | None:
+        """What this log has or had, from its first look on and without a gap."""
+        seen = self._seen
+        with suppress(ColdstreamError, OSError):  # a look says so
+            segments = self.log.segments()
+            if segments and (seen is None or segments[0] <= seen[1]):
+                first, end = segments[0], max(segments[-1], self.log.end())
+                seen = (first, end) if seen is None else (min(seen[0], first), max(seen[1], end))
+        return seen
 
     def _asked(self, missing: tuple[int, int]) -> Members | None:
         """Who is asked of what is missing from an offset on.

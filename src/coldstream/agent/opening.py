@@ -106,6 +106,8 @@ def open_stream(
     claimed = commits.claim(epoch, segments[0], name, history, gaps.check_alone, shift=shift)
     gaps.see_first(claimed.loaded.item)
     salvage.claimed()
+    if item is None and claimed.loaded.item.first_offset == segments[0]:
+        gaps.tell_beginning(segments[0])
     for notice in _notices_of(claimed, name, log, context.prefix, settings):
         gaps.notices.append(notice)
     ledger = claimed.loaded.item.ledger

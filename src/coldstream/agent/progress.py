@@ -13,6 +13,7 @@ from coldstream.manifest.queue_name import QueueName
 from coldstream.plans.truncate import Truncation
 
 _MAX_NOTICES = 200
+_NOBODYS = "no member's log has them any more"
 _UNSEEN = "what came after its last look at the files is not known"
 
 
@@ -126,13 +127,14 @@ class Progress:
     marks: Watermarks = field(default_factory=Watermarks)
 
 
-def of_gone(progress: Progress, *, read: bool, fenced: bool) -> str:
+def of_gone(progress: Progress, *, read: bool, fenced: bool, elsewhere: bool = False) -> str:
     """What a person should know of a stream whose directory is gone, when nothing more is done.
 
     Args:
         progress: of the stream.
         read: whether its manifest was read.
         fenced: whether a newer epoch has claimed it.
+        elsewhere: whether the broker has it on other nodes.
     """
     gone, durable = progress.gone, progress.next_offset
     if fenced:
@@ -153,6 +155,10 @@ def of_gone(progress: Progress, *, read: bool, fenced: bool) -> str:
             f"; {gone.end - durable} offsets more were seen in its files and not uploaded,"
             f" {lost} of them known to be committed; {_UNSEEN}"
         )
+        if elsewhere:
+            words += (
+                "; the broker still has the stream, and its other members upload what they have"
+            )
     else:
         words += f", as much as this agent had seen of it; {_UNSEEN}"
     return Notice.at(words, progress.stream, durable)
@@ -220,13 +226,40 @@ def of_held_hole(log: StreamLog, first: int, next_offset: int) -> str:
     )
 
 
-def of_left_out(stream: str, begin: int, first_offset: int) -> str:
-    """What a person should know of a stream whose first claim began above what was here."""
-    return (
-        f"offsets {begin} to {first_offset - 1}, which this node has had, are left out of the"
+def of_left_out(stream: str, begin: int, end: int, *, nobodys: bool) -> str:
+    """What a person should know of a stream whose first claim began above what was here.
+
+    Args:
+        stream: directory name.
+        begin: the first offset that was here and is left out.
+        end: one past the last one.
+        nobodys: whether all members have said that their logs have none of them any more.
+    """
+    who = "who needs them reads them from a broker that still has them"
+    return Notice.at(
+        f"offsets {begin} to {end - 1}, which this node has had, are left out of the"
         " remote tier: another node's agent was the first to claim the stream, or local retention"
-        " was faster than this one; who needs them reads them from a broker that still has them"
-        f" (stream {stream}, offset {begin})"
+        f" was faster than this one; {_NOBODYS if nobodys else who}",
+        stream,
+        begin,
+    )
+
+
+def of_beginning(stream: str, first_offset: int, *, nobodys: bool) -> str:
+    """What a person should know of a manifest that does not begin with the stream.
+
+    Args:
+        stream: directory name.
+        first_offset: of the manifest.
+        nobodys: as above.
+    """
+    who = "who needs what there is of them reads it from a broker that still has it"
+    return Notice.at(
+        f"the remote tier has this stream from offset {first_offset} on: offsets 0 to"
+        f" {first_offset - 1} were not in this node's log any more when it was claimed first;"
+        f" {_NOBODYS if nobodys else who}",
+        stream,
+        0,
     )
 
 

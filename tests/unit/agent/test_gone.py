@@ -15,7 +15,7 @@ from coldstream.agent.committed import Known
 from coldstream.agent.gate import Gate
 from coldstream.agent.history import CommittedHistory
 from coldstream.agent.log import StreamLog
-from coldstream.agent.members import MembersOf
+from coldstream.agent.members import MembersOf, NoStreamError
 from coldstream.agent.progress import Progress
 from coldstream.errors import (
     InvalidInputError,
@@ -107,6 +107,30 @@ def test_of_a_deleted_stream_nothing_is_uploaded_that_was_not_proved(site: Site)
         "10 offsets more were seen in its files and not uploaded, 0 of them known to be committed"
     )
     assert words in rows[0].notices[-1]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_a_removed_replica_has_not_uploaded_is_not_told_as_lost_where_others_have_it(
+    site: Site, there: bool
+) -> None:
+    class Members:
+        def earliest(self, stream: str) -> int | None:
+            return self.lone(stream) or 0
+
+        def lone(self, stream: str) -> bool:
+            if not there:
+                raise NoStreamError("no such stream", stream=stream)
+            return False
+
+    write_stream(site.data_dir / STREAM, messages=30, chunk_messages=10)
+
+    run = deleted(site, 20, committed=Proved(20))
+    run.agent.members = Members()
+
+    (row,) = run.go()
+
+    assert "10 offsets more were seen in its files and not uploaded" in row.notices[-1]
+    assert ("its other members upload what they have" in row.notices[-1]) is there
 
 
 def test_a_replica_that_is_removed_is_no_trouble_where_a_newer_epoch_goes_on(site: Site) -> None:

@@ -398,6 +398,63 @@ def test_what_retention_takes_before_the_first_claim_is_told_too(site: Site) -> 
     assert "offsets 130 to 149" in told
 
 
+def test_what_is_left_out_is_what_this_node_has_had_and_nobody_is_sent_where_it_is_not(
+    site: Site,
+) -> None:
+    """A node that was away has what came meanwhile in no log, and its log is made anew above."""
+    write(site, 20, start_offset=100)
+    steps = restarted(site, members := Others(100))
+    steps.step()
+    for path in (site.data_dir / STREAM).iterdir():
+        path.unlink()
+    members.first = 150
+    write(site, 50, start_offset=150)
+
+    side_by_side(steps, seconds=range(2, 200))
+
+    assert tree(site) == [(150, 200, "FRAGMENT")]
+    left_out, begins = steps.follower.progress.notices
+    assert "offsets 100 to 119, which this node has had" in left_out
+    assert "no member's log has them any more" in left_out
+    assert "from a broker" not in left_out
+    assert "offsets 0 to 149" in begins
+
+
+def test_an_agent_that_nobody_can_ask_for_does_not_say_that_no_member_has_it(site: Site) -> None:
+    write(site, 50, start_offset=150)
+
+    (told,) = site.run(last_copy=True)[STREAM].notices
+
+    assert "offsets 0 to 149" in told
+    assert "no member's log" not in told
+
+
+def test_the_first_claim_of_a_stream_says_once_that_its_beginning_is_in_no_tier(
+    site: Site,
+) -> None:
+    """Retention was faster than the first look: no hole tells of it, and nothing else did."""
+    write(site, 50, start_offset=150)
+    steps = restarted(site, Others(150))
+    side_by_side(steps, seconds=range(1, 200))
+    write(site, 20, start_offset=200)
+    side_by_side(steps, seconds=range(200, 300))
+    again = restarted(site, Others(150))
+    again.now = 300
+    side_by_side(again, seconds=range(301, 350))
+
+    assert tree(site)[0][0] == 150
+    (told,) = steps.follower.progress.notices
+    assert "from offset 150 on" in told
+    assert "no member's log has them any more" in told
+    assert again.follower.progress.notices == []
+
+
+def test_of_a_stream_that_is_claimed_from_its_beginning_nothing_is_told(site: Site) -> None:
+    write(site, 50)
+
+    assert site.run()[STREAM].notices == []
+
+
 def test_a_first_claim_waits_once_however_retention_moves_on(site: Site) -> None:
     write(site, 50, start_offset=150)
     members = Others(150)
