@@ -74,6 +74,24 @@ def test_a_stream_that_a_rule_may_leave_out_is_not_called_gone(
 
 
 @pytest.mark.usefixtures("both")
+def test_a_name_that_agents_share_is_noted_and_nothing_counts_as_gone(
+    run: Run, heartbeats: MemoryHeartbeats
+) -> None:
+    """What one of them has told is hidden, and who reads `gone` may delete it."""
+    says(heartbeats, "rabbit@n1", word("b"))
+    (beat,) = heartbeats.all()
+    assert isinstance(beat, Heartbeat)
+    heartbeats.beat(replace(beat, shared=1))
+
+    done = run("streams", "--json")
+
+    unknown, told = json.loads(done.stdout)
+    assert (unknown["agent"], told["agent"]) == (None, "rabbit@n1")
+    assert "more than one agent tells under the name 'rabbit@n1'" in done.stderr
+    assert "'rabbit@n1'" in run("describe", "b").stderr
+
+
+@pytest.mark.usefixtures("both")
 def test_a_silent_agent_is_called_so_and_nothing_counts_as_gone(
     run: Run, heartbeats: MemoryHeartbeats
 ) -> None:

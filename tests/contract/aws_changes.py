@@ -217,6 +217,7 @@ class DynamoHeartbeatsRules(HeartbeatsSuite):
             {"failing": {"N": "1.5"}},
             {"interval_ms": {"N": str(MAX_INTERVAL_MS + 1)}},
             {"item": {"S": "n" * 300}},
+            {"instance": {"S": "f" * 33}},
         ],
     )
     def test_a_heartbeat_that_none_can_have_is_an_error_and_the_others_are_read(
@@ -234,6 +235,21 @@ class DynamoHeartbeatsRules(HeartbeatsSuite):
 
         assert sum(isinstance(each, CorruptDataError) for each in read) == 1
         assert {ONE_BEAT, OTHER_BEAT} <= {each for each in read if isinstance(each, Heartbeat)}
+
+    def test_a_heartbeat_of_an_older_agent_which_says_less_is_read_and_given_back(
+        self, dynamodb: Any, prefix: str, heartbeats: Heartbeats
+    ) -> None:
+        heartbeats.beat(ONE_BEAT)
+        where = {"stream": {"S": heartbeat_partition(prefix)}, "item": {"S": ONE_BEAT.node}}
+        item = dynamodb.get_item(TableName=TABLE, Key=where)["Item"]
+        for name in ("racing", "pages", "lag_ms", "left_out", "shared", "instance"):
+            del item[name]
+        dynamodb.put_item(TableName=TABLE, Item=item)
+
+        (read,) = heartbeats.all()
+        assert isinstance(read, Heartbeat)
+        assert (read.at_ms, read.shared, read.instance) == (ONE_BEAT.at_ms, 0, "")
+        assert heartbeats.beat(ONE_BEAT) == read
 
     def test_a_thief_who_writes_very_many_heartbeats_is_told_of_and_fills_no_memory(
         self, heartbeats: Heartbeats

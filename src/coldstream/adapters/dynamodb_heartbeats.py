@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("at_ms", "interval_ms", "streams", "behind", "standing", "failing")
 #: An older agent does not say these.
-_NEW_NUMBERS = ("racing", "pages", "lag_ms", "left_out")
+_NEW_NUMBERS = ("racing", "pages", "lag_ms", "left_out", "shared")
+_MAX_INSTANCE = 32
 _MAX_NUMBER = 2**63 - 1
 #: Whoever has an agent's rights can write any number of items; no cluster has so many nodes.
 _MAX_NODES = 1000
@@ -47,16 +48,20 @@ class DynamoHeartbeats:
         self._table = table
         self._partition, self._words = heartbeat_partition(prefix), words_partition(prefix)
 
-    def beat(self, heartbeat: Heartbeat) -> None:
+    def beat(self, heartbeat: Heartbeat) -> Heartbeat | None:
         if not 0 < len(heartbeat.node) <= MAX_NAME:
             raise InvalidInputError(f"a node's name has 1 to {MAX_NAME} characters")
         item: dict[str, Any] = {
             CATALOG_PARTITION_KEY: {"S": self._partition},
             CATALOG_SORT_KEY: {"S": heartbeat.node},
             "kind": {"S": HEARTBEAT_ITEM},
+            "instance": {"S": heartbeat.instance},
             **{name: {"N": str(getattr(heartbeat, name))} for name in _NUMBERS + _NEW_NUMBERS},
         }
-        translating(lambda: self._client.put_item(TableName=self._table, Item=item))
+        put = partial(
+            self._client.put_item, TableName=self._table, Item=item, ReturnValues="ALL_OLD"
+        )
+        return parsed(translating(put).get("Attributes"))
 
     def all(self) -> list[Heartbeat | CorruptDataError]:
         found: list[Heartbeat | CorruptDataError] = []
@@ -71,7 +76,7 @@ class DynamoHeartbeats:
                 **({"ExclusiveStartKey": start} if start else {}),
             }
             answer = translating(partial(self._client.query, **arguments))
-            found += [_parsed(item) for item in answer["Items"]]
+            found += [_checked(item) for item in answer["Items"]]
             start = answer.get("LastEvaluatedKey", {})
             if len(found) > _MAX_NODES:
                 return [
@@ -141,16 +146,25 @@ def _page(item: dict[str, Any], node: str, count: int) -> WordsPage | CorruptDat
     return WordsPage(node, number, count, at_ms, data)
 
 
-def _parsed(item: dict[str, Any]) -> Heartbeat | CorruptDataError:
+def parsed(item: dict[str, Any] | None) -> Heartbeat | None:
+    """A heartbeat that a write has given back; None if there was none that can be read."""
+    found = _checked(item) if item else None
+    return found if isinstance(found, Heartbeat) else None
+
+
+def _checked(item: dict[str, Any]) -> Heartbeat | CorruptDataError:
     """An item, which whoever has an agent's rights may have written."""
     try:
         node = str(item[CATALOG_SORT_KEY]["S"])
         numbers = [int(item[name]["N"]) for name in _NUMBERS]
         numbers += [int(item.get(name, {"N": "0"})["N"]) for name in _NEW_NUMBERS]
+        instance = str(item.get("instance", {"S": ""})["S"])
     except (KeyError, ValueError, TypeError) as exc:
         return CorruptDataError(f"a heartbeat that cannot be read: {exc!r}")
-    heartbeat = Heartbeat(node, *numbers)
-    sound = len(node) <= MAX_NAME and all(0 <= each <= _MAX_NUMBER for each in numbers)
+    said: dict[str, Any] = dict(zip(_NUMBERS + _NEW_NUMBERS, numbers, strict=True))
+    heartbeat = Heartbeat(node, **said, instance=instance)
+    sound = len(node) <= MAX_NAME and len(instance) <= _MAX_INSTANCE
+    sound = sound and all(0 <= each <= _MAX_NUMBER for each in numbers)
     if not sound or heartbeat.interval_ms > MAX_INTERVAL_MS or heartbeat.pages > MAX_PAGES:
         return CorruptDataError(f"a heartbeat with numbers that none can have: {node[:80]!r}")
     return heartbeat

@@ -307,10 +307,12 @@ class MemoryHeartbeats:
         self._heartbeats: dict[str, Heartbeat] = {}
         self._pages: dict[tuple[str, int, int], WordsPage] = {}
 
-    def beat(self, heartbeat: Heartbeat) -> None:
+    def beat(self, heartbeat: Heartbeat) -> Heartbeat | None:
         if not 0 < len(heartbeat.node) <= MAX_NAME:
             raise InvalidInputError(f"a node's name has 1 to {MAX_NAME} characters")
+        before = self._heartbeats.get(heartbeat.node)
         self._heartbeats[heartbeat.node] = heartbeat
+        return before
 
     def all(self) -> list[Heartbeat | CorruptDataError]:
         return list(self._heartbeats.values())

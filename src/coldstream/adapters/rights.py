@@ -13,8 +13,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from coldstream.adapters import aws_errors
 from coldstream.adapters.aws_errors import code_of
 from coldstream.adapters.dynamodb_errors import REFUSED, translated, translating
+from coldstream.adapters.dynamodb_heartbeats import parsed
 from coldstream.errors import UnavailableError
 from coldstream.names import CATALOG_PARTITION_KEY, CATALOG_SORT_KEY, heartbeat_partition
+from coldstream.plans.heartbeats import Heartbeat
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -77,8 +79,8 @@ class AwsRights:
         # The date has whole seconds, and was written somewhere between question and answer.
         return (begun + ended) / 2 - (said + 0.5), 0.5 + (ended - begun) / 2
 
-    def may_beat(self, node: str) -> None:
-        def put() -> None:
+    def may_beat(self, node: str) -> Heartbeat | None:
+        def put() -> Any:
             try:
                 self._dynamodb.put_item(
                     TableName=self._table,
@@ -89,12 +91,14 @@ class AwsRights:
                     # Never true, and looked at behind the right: so nothing is written.
                     ConditionExpression="attribute_exists(#key) AND attribute_not_exists(#key)",
                     ExpressionAttributeNames={"#key": CATALOG_PARTITION_KEY},
+                    ReturnValuesOnConditionCheckFailure="ALL_OLD",
                 )
             except ClientError as exc:
                 if code_of(exc) != REFUSED:
                     raise
+                return exc.response.get("Item")
 
-        translating(put)
+        return parsed(translating(put))
 
     def may_ask(self) -> None:
         try:

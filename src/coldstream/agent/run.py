@@ -32,6 +32,7 @@ from coldstream.agent.uploads import Uploader
 from coldstream.agent.work import Work
 from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.manifest.catalog import QueueName
+from coldstream.plans.heartbeats import NameWatch
 from coldstream.ports import ClaimFunction, CommitRequests, Heartbeats
 from coldstream.remote.context import Context
 from coldstream.wording import listed
@@ -221,9 +222,10 @@ class Agent:
         if self.heartbeats is None or self.settings.once:
             return
         if self._beats is None:
-            self._beats = Beats(Teller(self.heartbeats), self.host)
+            names = NameWatch(f"{self.context.new_uid():016x}")
+            self._beats = Beats(Teller(self.heartbeats, names), self.host)
         self._beats.beat(speaker, self.settings, self._all_rows, self._left_out())
-        self.warnings = [*self.warnings, *self._beats.unheard]
+        self.warnings = [*self.warnings, *self._beats.unheard, *self._beats.shared]
 
     def _all_rows(self) -> list[Progress]:
         return [*(each.progress for each in self._followers.values()), *self._undecided()]

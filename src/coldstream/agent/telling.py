@@ -14,7 +14,7 @@ from coldstream.agent.progress import Progress
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.watermarks import SHORT_HEADROOM
 from coldstream.errors import ColdstreamError
-from coldstream.plans.heartbeats import Heartbeat
+from coldstream.plans.heartbeats import Heartbeat, NameWatch
 from coldstream.plans.stream_words import StreamWord, WordsPage, pack, page_count, paged
 from coldstream.ports import Heartbeats
 
@@ -43,7 +43,14 @@ def word_of(row: Progress, now_ms: int) -> StreamWord:
 
 
 def heartbeat_of(
-    rows: Sequence[Progress], settings: AgentSettings, *, now_ms: int, pages: int, left_out: int = 0
+    rows: Sequence[Progress],
+    settings: AgentSettings,
+    *,
+    now_ms: int,
+    pages: int,
+    left_out: int = 0,
+    shared: bool = False,
+    instance: str = "",
 ) -> Heartbeat:
     """What there is to say of the agent itself, whose rules leave so many directories out."""
     lefts = [each.marks.headroom_seconds for each in rows]
@@ -59,6 +66,17 @@ def heartbeat_of(
         pages=pages,
         lag_ms=max((int(each.marks.lag_seconds * 1000) for each in rows), default=0),
         left_out=left_out,
+        shared=int(shared),
+        instance=instance,
+    )
+
+
+def of_shared_name(node: str) -> str:
+    """What a person should know where two agents have one name."""
+    return (
+        f"another agent tells under the name {node!r}, too: each hides what the other says of"
+        " itself and of its streams, and its silence; give each node's agent a name of its own"
+        " (`node`, by default the host name)"
     )
 
 
@@ -68,9 +86,11 @@ class Teller:
 
     Args:
         heartbeats: where.
+        names: knows who else tells under this agent's name.
     """
 
     heartbeats: Heartbeats
+    names: NameWatch
     _count: int = 0  # of pages
     _told: dict[int, int] = field(default_factory=dict)  # hash of its words by page, oldest first
 
@@ -88,8 +108,16 @@ class Teller:
         try:
             self._tell_pages(rows, settings.node, now_ms)
             pages = self._count if len(self._told) == self._count else 0
-            word = heartbeat_of(rows, settings, now_ms=now_ms, pages=pages, left_out=left_out)
-            self.heartbeats.beat(word)
+            word = heartbeat_of(
+                rows,
+                settings,
+                now_ms=now_ms,
+                pages=pages,
+                left_out=left_out,
+                shared=self.names.shared(now_ms),
+                instance=self.names.instance,
+            )
+            self.names.see(self.heartbeats.beat(word), word)
         except ColdstreamError as exc:
             return f"no heartbeat: {exc}"
         return None
@@ -120,11 +148,13 @@ class Beats:
 
     Attributes:
         unheard: why the last heartbeat did not arrive; empty if it did.
+        shared: that another agent tells under the same name; empty while none does.
     """
 
     teller: Teller
     host: Host
     unheard: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
     _at: float = float("-inf")
     _telling: bool = False  # one is on its way
 
@@ -156,6 +186,8 @@ class Beats:
         try:
             why = self.teller.tell(rows, settings, self.host.now_ms(), left_out)
             self.unheard = () if why is None else (why,)
+            known = self.teller.names.shared(self.host.now_ms())
+            self.shared = (of_shared_name(settings.node),) if known else ()
         except Exception as exc:  # noqa: BLE001 - a thread's exception is lost otherwise
             self.unheard = (f"no heartbeat: {exc!r}",)
         finally:

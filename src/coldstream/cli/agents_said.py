@@ -39,6 +39,11 @@ def agents_told(remote: Remote, now_ms: int, stream: str | None = None) -> Agent
         return AgentsTold({}, False, [])
     for trouble in told.troubles:
         note(f"passed over: {trouble}")
+    for node in told.shared:
+        note(
+            f"more than one agent tells under the name {node!r}: only what was told last is known;"
+            " give each node's agent a name of its own (`node`)"
+        )
     return told
 
 

@@ -35,6 +35,8 @@ class Heartbeat:
         lag_ms: for how long the oldest chunk of any of its streams has waited to be published; 0
             also where an older agent does not say.
         left_out: directories that its rules leave alone; 0 likewise.
+        shared: 1 if it has seen another agent tell under the same name of late; 0 likewise.
+        instance: id of the process, hexadecimal; empty likewise.
     """
 
     node: str
@@ -48,6 +50,8 @@ class Heartbeat:
     pages: int = 0
     lag_ms: int = 0
     left_out: int = 0
+    shared: int = 0
+    instance: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,8 @@ class Fleet:
         agents: that count.
         silent: names of those that have not been heard of for too long.
         troubled: names of those with streams that fail or make no progress, and of those whose
-            clock is ahead by more than an hour: their silence would not be seen.
+            silence would not be seen: their clock is ahead by more than an hour, or another agent
+            tells under their name.
         racing: names of those with streams of which local retention is about to take what is not
             published.
         behind: streams that have something to upload or to commit.
@@ -97,4 +102,36 @@ def is_silent(each: Heartbeat, now_ms: int) -> bool:
 
 
 def _is_troubled(each: Heartbeat, now_ms: int) -> bool:
-    return bool(each.standing or each.failing or each.at_ms - now_ms > _AHEAD_MS)
+    hidden = each.shared or each.at_ms - now_ms > _AHEAD_MS
+    return bool(each.standing or each.failing or hidden)
+
+
+@dataclass(slots=True)
+class NameWatch:
+    """Notices another agent that tells under the same name, as where a host was cloned.
+
+    The word of a process that was there before, and has ended, is in place of the first word only.
+    What is found in the place of an own word was told by somebody who lives.
+
+    Args:
+        instance: id of this process.
+    """
+
+    instance: str
+    _told: bool = False
+    _until_ms: int = 0
+
+    def see(self, before: Heartbeat | None, own: Heartbeat) -> None:
+        """A word has arrived.
+
+        Args:
+            before: in whose place it is; None if nobody knows.
+            own: the word.
+        """
+        if self._told and before is not None and before.instance != self.instance:
+            self._until_ms = own.at_ms + _MISSED * max(before.interval_ms, own.interval_ms)
+        self._told = True
+
+    def shared(self, now_ms: int) -> bool:
+        """Whether there was another one of late, at `now_ms` by the own clock."""
+        return now_ms < self._until_ms

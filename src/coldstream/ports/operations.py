@@ -45,8 +45,8 @@ class Heartbeats(Protocol):
     Every method may raise UnavailableError (try again) and PermissionDeniedError.
     """
 
-    def beat(self, heartbeat: Heartbeat) -> None:
-        """Put a word in the place of the node's last one.
+    def beat(self, heartbeat: Heartbeat) -> Heartbeat | None:
+        """Put a word in the place of the node's last one, and give that; None if nobody knows it.
 
         Raises:
             InvalidInputError: no node can be called so.

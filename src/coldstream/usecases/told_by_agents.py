@@ -64,9 +64,11 @@ class AgentsTold:
 
     Attributes:
         said: by stream; first what counts most: the writer's node, then who has most.
-        complete: whether every agent lives and has told of all its streams, so that a stream of
-            which none of them tells is on no broker any more, or left out by their rules.
+        complete: whether every agent lives, has a name of its own and has told of all its streams,
+            so that a stream of which none of them tells is on no broker any more, or left out by
+            their rules.
         left_out: directories that rules leave out, at most so many at one agent.
+        shared: names under which more than one agent tells: what was told last hides the others.
         troubles: what could not be read.
         since_ms: when the oldest of what they say was said, ms since the Unix epoch.
     """
@@ -76,6 +78,7 @@ class AgentsTold:
     troubles: Sequence[CorruptDataError]
     since_ms: int = 0
     left_out: int = 0
+    shared: Sequence[str] = ()
 
     def of(self, stream: str) -> Said | None:
         """What counts most of a stream; None if nobody tells of it."""
@@ -134,5 +137,6 @@ def told_by_agents(heartbeats: Heartbeats, *, now_ms: int, stream: str | None = 
     heard = all(each.pages and not is_silent(each, now_ms) for each in agents)
     since_ms = min((each.at_ms for each in agents), default=0)
     left_out = max((each.left_out for each in agents), default=0)
-    complete = bool(agents) and heard and not troubles
-    return AgentsTold(said, complete, troubles, since_ms, left_out)
+    shared = sorted(each.node for each in agents if each.shared and not is_silent(each, now_ms))
+    complete = bool(agents) and heard and not troubles and not shared
+    return AgentsTold(said, complete, troubles, since_ms, left_out, shared)

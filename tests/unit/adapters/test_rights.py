@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 from coldstream.adapters.rights import AwsRights
 from coldstream.errors import ColdstreamError, PermissionDeniedError, UnavailableError
+from coldstream.plans.heartbeats import Heartbeat
 
 DATE = "Mon, 23 Nov 2026 12:00:00 GMT"
 AT = 1_795_435_200.0
@@ -84,6 +85,18 @@ def test_a_condition_that_does_not_hold_shows_the_right_to_beat() -> None:
     (asked,) = client.asked
     assert asked["ConditionExpression"] == "attribute_exists(#key) AND attribute_not_exists(#key)"
     assert asked["Item"]["stream"] == {"S": "#agents/rabbitmq/"}
+
+
+def test_the_word_that_is_there_is_given_by_the_write_that_does_not_happen() -> None:
+    """An agent has no right to read it."""
+    numbers = dict.fromkeys(("at_ms", "interval_ms", "streams", "behind", "standing", "failing"), 0)
+    item = {name: {"N": str(number)} for name, number in numbers.items()}
+    refused = refusal("ConditionalCheckFailedException")
+    refused.response["Item"] = {**item, "item": {"S": "n"}, "shared": {"N": "1"}}
+
+    last = rights(refused)[0].may_beat("n")
+
+    assert last == Heartbeat("n", 0, 0, 0, 0, 0, 0, shared=1)
 
 
 @pytest.mark.parametrize(

@@ -528,10 +528,11 @@ class Beats(list[Heartbeat]):
     def tell(self, page: WordsPage) -> None:
         self.pages.append(page)
 
-    def beat(self, heartbeat: Heartbeat) -> None:
+    def beat(self, heartbeat: Heartbeat) -> Heartbeat | None:
         self.append(heartbeat)
         if len(self) == 2:
             raise UnavailableError("DynamoDB did not answer")
+        return self[-2] if len(self) > 1 else None
 
 
 def test_an_agent_says_every_minute_that_it_lives_whatever_becomes_of_its_words(
@@ -559,6 +560,8 @@ def test_an_agent_says_every_minute_that_it_lives_whatever_becomes_of_its_words(
     assert warned == {0: [], 1: [], 2: ["no heartbeat: DynamoDB did not answer"], 3: [], 4: []}
     assert site.remote_chunks(STREAM) == site.local_chunks(STREAM)
     assert [each.pages for each in beats] == [1] * 4
+    assert len({each.instance for each in beats}) == 1
+    assert len(beats[0].instance) == 16
     assert len(beats.pages) == 2, "told when it has changed, and not again"
     (word,) = unpack(beats.pages[-1].data)
     assert (word.stream, word.offsets, word.lag_ms) == (STREAM, (40,) * 5, 0)
@@ -570,10 +573,10 @@ def test_a_table_that_hangs_when_it_is_told_keeps_no_stream_waiting(site: Site) 
     published, told = threading.Event(), threading.Event()
 
     class Hangs(Beats):
-        def beat(self, heartbeat: Heartbeat) -> None:
+        def beat(self, heartbeat: Heartbeat) -> Heartbeat | None:
             told.set()
             assert published.wait(60)
-            super().beat(heartbeat)
+            return super().beat(heartbeat)
 
     agent = site.agent(once=False, flush_ms=0, node="rabbit@a", host=ThisMachine())
     agent.heartbeats = beats = Hangs()

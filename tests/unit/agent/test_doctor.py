@@ -21,6 +21,7 @@ from coldstream.errors import PermissionDeniedError, UnavailableError
 from coldstream.fragment import TRAILER_SIZE, parse_trailer
 from coldstream.manifest.catalog import StateChange, StreamState
 from coldstream.plans import consolidate
+from coldstream.plans.heartbeats import Heartbeat
 from coldstream.plans.probe import MOST, ProbeLog, is_probe, probe_name, probe_stream
 from coldstream.plans.probe_fragment import probe_fragment
 from coldstream.remote.context import Context
@@ -410,6 +411,7 @@ class Allowed:
         self.found: str | None = "env"
         self.ahead = (0.1, 0.5)
         self.error: Exception | None = None
+        self.last: Heartbeat | None = None
 
     def credentials(self) -> str | None:
         return self.found
@@ -417,9 +419,10 @@ class Allowed:
     def clock(self) -> tuple[float, float]:
         return self.ahead
 
-    def may_beat(self, node: str) -> None:
+    def may_beat(self, node: str) -> Heartbeat | None:
         if self.error is not None:
             raise self.error
+        return self.last
 
     def may_ask(self) -> None:
         if self.error is not None:
@@ -433,6 +436,15 @@ def of_rights(rights: Allowed, *, queue: bool = True) -> dict[str, Finding]:
 
 def test_rights_that_are_there_are_well() -> None:
     assert {each.level for each in of_rights(Allowed()).values()} == {Level.OK}
+
+
+def test_a_name_under_which_another_agent_tells_is_warned_of() -> None:
+    rights, levels = Allowed(), []
+    for shared in (0, 1):
+        rights.last = Heartbeat("n", 0, 60_000, 1, 0, 0, 0, shared=shared)
+        levels.append(of_rights(rights)["heartbeat"].level)
+
+    assert levels == [Level.OK, Level.WARNING]
 
 
 def test_each_right_that_lacks_fails_for_itself() -> None:

@@ -12,7 +12,7 @@ from coldstream.agent.settings import AgentSettings
 from coldstream.agent.telling import Beats, Teller, word_of
 from coldstream.agent.watermarks import Mark, Watermarks
 from coldstream.errors import UnavailableError
-from coldstream.plans.heartbeats import Heartbeat
+from coldstream.plans.heartbeats import Heartbeat, NameWatch
 from coldstream.plans.stream_words import StreamWord, WordsPage, unpack
 from tests.unit.agent.machine import Machine
 
@@ -36,9 +36,9 @@ class Heard(MemoryHeartbeats):
 
 
 class Scene:
-    def __init__(self, streams: int) -> None:
-        self.heard = Heard()
-        self.teller = Teller(self.heard)
+    def __init__(self, streams: int, heard: Heard | None = None, instance: str = "a") -> None:
+        self.heard = heard or Heard()
+        self.teller = Teller(self.heard, NameWatch(instance))
         self.rows = [Progress(f"__s{number}_1") for number in range(streams)]
         self.now_ms = 1_800_000_000_000
 
@@ -154,6 +154,41 @@ def test_a_word_has_the_reason_and_since_when_nothing_moves(
     assert (word.reason, word.stuck_since_ms) == (reason, since)
     assert (word.lag_ms, word.lag_bytes, word.headroom_ms) == (1500, 9, 2000)
     assert word.super_stream == "all"
+
+
+class Speaker:
+    def submit(self, act: Callable[..., object], /, *given: object) -> None:
+        act(*given)
+
+
+def test_two_agents_of_one_name_warn_and_say_so_until_one_of_them_has_another_name() -> None:
+    """Each wrote over what the other had said, and its silence was not seen when it died."""
+    heard, machine = Heard(), Machine()
+    all_beats = [Beats(Scene(1, heard, instance).teller, machine) for instance in ("a", "b", "c")]
+    said = []
+    for now in range(10):
+        machine.now += 60
+        for each in all_beats if now < 3 else all_beats[:1]:
+            each.beat(Speaker(), SETTINGS, list, 0)
+        (word,) = heard.all()
+        assert isinstance(word, Heartbeat)
+        said.append((word.shared, all_beats[0].shared != ()))
+
+    assert said == [(0, False), (0, True), (1, True), *[(1, True)] * 5, (0, False), (0, False)]
+    (warning,) = all_beats[1].shared
+    assert "'rabbit@a'" in warning
+    assert "host name" in warning
+
+
+def test_an_agent_that_was_restarted_is_no_other_agent() -> None:
+    """The word of its earlier life is younger than an interval."""
+    heard, machine = Heard(), Machine()
+    for instance in ("a", "b"):
+        beats = Beats(Scene(1, heard, instance).teller, machine)
+        for _ in range(3):
+            beats.beat(Speaker(), SETTINGS, list, 0)
+            machine.now += 60
+            assert beats.shared == ()
 
 
 @pytest.mark.parametrize("where", ["in its thread", "without a thread"])

@@ -50,6 +50,10 @@ def test_a_clock_that_is_far_ahead_is_trouble_because_it_hides_silence() -> None
     assert (found.silent, found.troubled) == ((), ("c",))
 
 
+def test_a_name_that_agents_share_is_trouble_because_it_hides_silence() -> None:
+    assert fleet([replace(WELL, shared=1)], now_ms=NOW).troubled == ("a",)
+
+
 def test_a_race_with_local_retention_is_told_apart_from_other_trouble() -> None:
     """It is the last call before a hole, and must not wait until it has been trouble for long."""
     racing = replace(WELL, node="b", racing=1)

@@ -13,6 +13,7 @@ from coldstream.ports import Heartbeats
 
 ONE = Heartbeat("rabbit@a", 1_800_000_000_000, 60_000, streams=7, behind=2, standing=1, failing=0)
 TWO = replace(ONE, node="rabbit@ä", at_ms=0, streams=2**63 - 1, lag_ms=86_400_000, left_out=9)
+TWO = replace(TWO, shared=1, instance="0123456789abcdef")
 
 
 class HeartbeatsSuite:
@@ -35,6 +36,14 @@ class HeartbeatsSuite:
             "rabbit@a": later,
             "rabbit@ä": TWO,
         }
+
+    def test_a_word_is_given_back_by_the_next_one_of_its_node(self, heartbeats: Heartbeats) -> None:
+        later = replace(ONE, at_ms=ONE.at_ms + 1, instance="f" * 16)
+
+        assert heartbeats.beat(ONE) is None
+        assert heartbeats.beat(TWO) is None
+        assert heartbeats.beat(later) == ONE
+        assert heartbeats.beat(ONE) == later
 
     @pytest.mark.parametrize("node", ["", "n" * 256])
     def test_a_name_that_no_node_can_have_is_refused(

@@ -12,6 +12,7 @@ from coldstream.agent.doctor.machine import of_difference
 from coldstream.errors import UnavailableError
 from coldstream.names import FRAGMENT_SUFFIX
 from coldstream.plans import agent_requests as asking
+from coldstream.plans.heartbeats import Heartbeat
 from coldstream.plans.probe import choose
 from coldstream.ports import ClaimFunction
 from coldstream.remote.context import Context
@@ -44,8 +45,8 @@ class Rights(Protocol):
         """
         ...
 
-    def may_beat(self, node: str) -> None:
-        """Ask for the right to write a node's heartbeat, without writing one.
+    def may_beat(self, node: str) -> Heartbeat | None:
+        """Ask for the right to write a node's heartbeat, without writing one; what is there.
 
         Raises:
             PermissionDeniedError, NotFoundError, UnavailableError: it is not there.
@@ -99,8 +100,12 @@ class RightsChecks:
 
     def heartbeat(self) -> Iterator[Finding]:
         """Whether the agent's heartbeat could be written."""
-        self.rights.may_beat(self.node)
+        last = self.rights.may_beat(self.node)
         yield ok("heartbeat", f"may be written for {self.node!r}; none was")
+        if last is not None and last.shared:
+            remedy = "give each node's agent a name of its own (`node`, by default the host name)"
+            said = f"more than one agent tells under the name {self.node!r}, as the last word says"
+            yield warning("heartbeat", said, remedy)
 
     def asks(self) -> Iterator[Finding]:
         """Whether the commit queue takes a message."""
