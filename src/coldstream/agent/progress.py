@@ -187,21 +187,29 @@ def of_truncation(stream: str, done: Truncation) -> str:
 
 def of_salvaged(stream: str, first: int, end: int, before: int, epoch: int) -> str:
     """What a person should know of what a broker has lost, and this agent has uploaded."""
-    return (
-        f"offsets {first} to {end - 1} were committed in epoch {before}, and the log of epoch"
-        f" {epoch} has them no more: its members have lost them. This agent still held them, and"
-        " has uploaded them before the new epoch's claim cuts them off: see `coldstream quarantine"
-        f" list` (stream {stream}, offset {first})"
+    return Notice.at(
+        f"{_lost_by_brokers(first, end, before, epoch)}. This agent still held them, and has"
+        " uploaded them before the new epoch's claim cuts them off: see `coldstream quarantine list"
+        f" {stream}`",
+        stream,
+        first,
     )
 
 
 def of_lost(stream: str, first: int, end: int, before: int, epoch: int) -> str:
     """What a person should know of what a broker has lost, and nobody has uploaded."""
+    return Notice.at(
+        f"{_lost_by_brokers(first, end, before, epoch)} before they were uploaded, and this agent"
+        " does not hold them: they are in no tier",
+        stream,
+        first,
+    )
+
+
+def _lost_by_brokers(first: int, end: int, before: int, epoch: int) -> str:
     return (
         f"offsets {first} to {end - 1} were committed in epoch {before}, and the log of epoch"
-        f" {epoch} has them no more: its members have lost them before they were uploaded, and this"
-        " agent does not hold them, so they are in no tier"
-        f" (stream {stream}, offset {first})"
+        f" {epoch} has them no more: its members have lost them"
     )
 
 
