@@ -18,6 +18,7 @@ from coldstream.plans.collect_order import draw
 from coldstream.plans.consolidate import may_be_worth_it
 from coldstream.plans.delete import is_overdue
 from coldstream.plans.policy import PolicySet, effective
+from coldstream.plans.probe import is_probe
 from coldstream.plans.retention import RetentionLimits, may_be_due
 from coldstream.ports import Catalog, CatalogPage
 from coldstream.remote.directories import behind, stream_of, walk
@@ -109,7 +110,8 @@ def scan(
     """One page of the streams that `workflow` has something to do with.
 
     `reconcile` LISTs a stream, which costs money: one whose data has stopped within the hour, since
-    its last event may be lost, and of all others those that `in_turn` takes. It also goes through
+    its last event may be lost, and of all others those that `in_turn` takes; but never the probe of
+    a doctor, who waits for that event and asks for a commit himself. It also goes through
     the bucket for streams that the table lacks, since nothing removes an item (a tombstone stays):
     always until all streams there were once found in this very table, which an object says then,
     and afterwards where it is to `look`.
@@ -307,6 +309,8 @@ def _wanted(
     if item.state is not StreamState.LIVE:
         return False
     if workflow is ScanFor.RECONCILE:
+        if is_probe(item.stream):
+            return False  # committed here, it would pass for one whose event has come
         age_ms = now_ms - item.last_timestamp
         return FLOWING_MS <= age_ms <= RECENT_MS or in_turn(item.stream)
     rules = effective(policies, item.stream, item.name)

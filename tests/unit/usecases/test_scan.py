@@ -10,6 +10,7 @@ from coldstream.errors import CorruptDataError
 from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.plans.delete import OVERDUE_MS
 from coldstream.plans.policy import PolicySet, Rule
+from coldstream.plans.probe import probe_stream
 from coldstream.remote.directories import behind, directories
 from coldstream.usecases.scan import (
     FLOWING_MS,
@@ -188,6 +189,19 @@ def test_reconcile_looks_at_a_stream_that_has_just_stopped_and_at_others_in_thei
     assert wanted("idle") == {"idle", "stopped", "stops"}
     assert wanted("flows") == {"flows", "stopped", "stops"}
     assert wanted("nobody") == {"stopped", "stops"}
+
+
+@pytest.mark.parametrize("age_ms", [0, FLOWING_MS, RECENT_MS, RECENT_MS + 1])
+def test_reconcile_does_not_commit_a_probe_that_waits_for_its_event(age_ms: int) -> None:
+    # A doctor would say that events come, where the bucket tells nobody of its objects.
+    remote = Remote().claimed()
+    item = remote.items.items.pop(STREAM)
+    probe = probe_stream("n.1", 1)
+    remote.items.items[probe] = replace(item, stream=probe, last_timestamp=10**13 - age_ms)
+
+    page = scan(remote.new_context(), ScanFor.RECONCILE, NO_RULES, now_ms=10**13, target_size=1)
+
+    assert (page.streams, page.seen) == ((), 1)
 
 
 def pages_of(*sizes: int) -> dict[str | None, ScanPage]:
