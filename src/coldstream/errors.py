@@ -5,6 +5,7 @@
     ├── NotFoundError          the thing named does not exist   (also a LookupError)
     ├── CorruptDataError       bytes are damaged: repair or restore them, never guess
     │   └── RefusedFragmentError   a fragment that must not enter a manifest
+    ├── UnknownVersionError    a later release wrote it: upgrade this program, nothing is damaged
     ├── ConflictError          another writer won: read again, decide again, try again
     │   ├── AlreadyExistsError     the key is taken by another write
     │   ├── FencedError            a higher epoch has claimed the stream: stop writing
@@ -44,6 +45,7 @@ class ErrorKind(StrEnum):
     LOST_RANGE = "lost_range"
     INTERNAL = "internal"
     COVERS_LESS = "covers_less"
+    UNKNOWN_VERSION = "unknown_version"
 
 
 class ColdstreamError(Exception):
@@ -122,6 +124,16 @@ class RefusedFragmentError(CorruptDataError):
     """A fragment that was left out of the manifest because its trailer does not hold."""
 
     kind = ErrorKind.REFUSED_FRAGMENT
+
+
+class UnknownVersionError(ColdstreamError):
+    """An object of a format that this release does not know yet.
+
+    No CorruptDataError: whoever mends, passes over or gives up what is damaged must not do it here.
+    """
+
+    kind = ErrorKind.UNKNOWN_VERSION
+    remedy = "it is not damaged: use the release that wrote it, or a later one"
 
 
 class ConflictError(ColdstreamError):

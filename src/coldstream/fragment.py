@@ -26,7 +26,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from coldstream.errors import CorruptDataError
+from coldstream.errors import CorruptDataError, UnknownVersionError
 from coldstream.names import MAX_EPOCH, MAX_OFFSET, DataKey
 
 Buffer = bytes | bytearray | memoryview
@@ -76,6 +76,8 @@ _TRAILER = struct.Struct(
 )
 TRAILER_SIZE = _TRAILER.size
 _TRAILER_CHECKED = TRAILER_SIZE - 8
+_VERSION = struct.Struct(">I")  # the end of what is checked
+_MOST_VERSIONS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,8 @@ def parse_trailer(suffix: Buffer) -> Trailer:
     `plans.resolve`.
 
     Raises:
-        CorruptDataError: it is cut, flipped, of an unknown version, or contradicts itself.
+        CorruptDataError: it is cut, flipped, or contradicts itself.
+        UnknownVersionError: it is of a later version.
     """
     if len(suffix) < TRAILER_SIZE:
         raise CorruptDataError(f"{len(suffix)} bytes are too few for a fragment's trailer")
@@ -243,8 +246,10 @@ def parse_trailer(suffix: Buffer) -> Trailer:
     *fields, version, crc, magic = _TRAILER.unpack(tail)
     if magic != TRAILER_MAGIC:
         raise CorruptDataError(f"a fragment ends in {TRAILER_MAGIC!r}, not in {magic!r}")
+    if _is_later(tail, version, crc):
+        raise UnknownVersionError(f"fragment version {version} is not known to this release")
     if version != VERSION:
-        raise CorruptDataError(f"fragment version {version} is not known to this release")
+        raise CorruptDataError(f"there is no fragment version {version}")
     if zlib.crc32(tail[:_TRAILER_CHECKED]) != crc:
         raise CorruptDataError("the trailer's checksum does not match")
     trailer = Trailer(*fields)
@@ -252,6 +257,18 @@ def parse_trailer(suffix: Buffer) -> Trailer:
     if problem:
         raise CorruptDataError(f"the trailer contradicts itself: {problem}")
     return trailer
+
+
+def _is_later(tail: bytes, version: int, crc: int) -> bool:
+    """Whether a later release wrote a trailer: of what its CRC is then, nobody knows here.
+
+    It is damage where the CRC holds with this version in its place, and where the number is none
+    that a release will reach.
+    """
+    if not VERSION < version <= _MOST_VERSIONS:
+        return False
+    ours = tail[: _TRAILER_CHECKED - _VERSION.size] + _VERSION.pack(VERSION)
+    return zlib.crc32(ours) != crc
 
 
 def _contradiction(t: Trailer) -> str | None:

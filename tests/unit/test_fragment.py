@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coldstream.errors import CorruptDataError
+from coldstream.errors import CorruptDataError, UnknownVersionError
 from coldstream.fragment import (
     HEADER,
     INDEX_HEADER,
@@ -73,7 +73,7 @@ def test_a_trailer_of_a_later_version_is_refused_by_its_number() -> None:
     tail[-12:-8] = struct.pack(">I", 2)
     tail[-8:-4] = struct.pack(">I", zlib.crc32(tail[:-8]))
 
-    with pytest.raises(CorruptDataError, match="version 2"):
+    with pytest.raises(UnknownVersionError, match="version 2"):
         parse_trailer(tail)
 
 

@@ -15,7 +15,13 @@ from enum import Enum
 
 from coldstream.agent.log import StreamLog
 from coldstream.agent.progress import Notices
-from coldstream.errors import CorruptDataError, DivergedError, NotFoundError, UnavailableError
+from coldstream.errors import (
+    CorruptDataError,
+    DivergedError,
+    NotFoundError,
+    UnavailableError,
+    UnknownVersionError,
+)
 from coldstream.fragment import HEADER
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.manifest.tree import leaves
@@ -122,6 +128,8 @@ class Strangers:
         path = leaf.data_key(self.log.stream).path(self.context.prefix)
         try:
             found = _Comparison(self.context, self.log, leaf, path).result()
+        except UnknownVersionError:
+            return  # for agents of that release to compare
         except (CorruptDataError, NotFoundError) as exc:
             self._tell_damage(leaf, path, exc.reason)
             return

@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     INTERNAL = 70
     OUTPUT = 74
     TRY_AGAIN = 75
+    LATER_RELEASE = 76
     NO_PERMISSION = 77
     CONFIGURATION = 78
     INTERRUPTED = 130
@@ -43,6 +44,7 @@ _MEANINGS = {
     ExitCode.INTERNAL: "a bug in coldstream",
     ExitCode.OUTPUT: "the output cannot be written",
     ExitCode.TRY_AGAIN: "busy or overtaken by another writer: try again",
+    ExitCode.LATER_RELEASE: "a later release wrote it: upgrade this program",
     ExitCode.NO_PERMISSION: "the credentials lack a permission",
     ExitCode.CONFIGURATION: "a setting is missing or wrong",
     ExitCode.INTERRUPTED: "interrupted from the keyboard",
@@ -62,6 +64,7 @@ BY_KIND = {
     ErrorKind.DIVERGED: ExitCode.DATA,
     ErrorKind.LOST_RANGE: ExitCode.DATA,
     ErrorKind.COVERS_LESS: ExitCode.DATA,
+    ErrorKind.UNKNOWN_VERSION: ExitCode.LATER_RELEASE,
     ErrorKind.INTERNAL: ExitCode.INTERNAL,
 }
 

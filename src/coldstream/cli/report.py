@@ -35,6 +35,7 @@ _TRY = {
     ErrorKind.LOST_RANGE: "the range is in neither tier; read on after it, and raise the retention",
     ErrorKind.COVERS_LESS: "look at what is missing, repair it if a broker has it, or say "
     "--accept-less",
+    ErrorKind.UNKNOWN_VERSION: "it is not damaged: use the release that wrote it, or a later one",
     ErrorKind.INTERNAL: "report this with the lines above; nothing was changed by the error itself",
 }
 

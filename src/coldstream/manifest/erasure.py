@@ -18,6 +18,7 @@ import json
 from dataclasses import dataclass
 
 from coldstream.errors import CorruptDataError, InvalidInputError
+from coldstream.manifest.header import check_version
 from coldstream.names import MAX_EPOCH
 from coldstream.osiris.blank import Erased
 
@@ -71,7 +72,8 @@ def parse_erasure(data: bytes) -> ErasureRecord:
     """Read and check a record.
 
     Raises:
-        CorruptDataError: cut, of an unknown version, too large, or not what a record says.
+        CorruptDataError: cut, too large, or not what a record says.
+        UnknownVersionError: of a later version.
     """
     # The memory of a parser goes with the number of values; a reason may have brackets, too.
     values = data.count(b"[") + data.count(b"{") - MAX_REASON
@@ -79,6 +81,7 @@ def parse_erasure(data: bytes) -> ErasureRecord:
         raise CorruptDataError(f"an erasure record of {len(data)} bytes")
     try:
         document = json.loads(data)
+        check_version("an erasure record", document, VERSION)
         if not isinstance(document, dict) or set(document) != _FIELDS:
             raise ValueError("it has other fields")
         if document["version"] != VERSION:

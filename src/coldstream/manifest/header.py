@@ -13,7 +13,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from coldstream.errors import CorruptDataError
+from coldstream.errors import CorruptDataError, UnknownVersionError
 
 #: Of groups.
 VERSION = 1
@@ -84,7 +84,8 @@ def opened(
         newest: version that is known; the first is 1.
 
     Raises:
-        CorruptDataError: cut, flipped, something else, or of an unknown version.
+        CorruptDataError: cut, flipped, or something else.
+        UnknownVersionError: of a later version; the CRC32 at a node's end holds in every version.
     """
     if len(data) < HEADER_SIZE + fixed + CRC_SIZE:
         raise CorruptDataError(f"{len(data)} bytes are too few for a {what}")
@@ -93,8 +94,21 @@ def opened(
     )
     if found != magic:
         raise CorruptDataError(f"a {what} begins with {magic!r}, this object with {found!r}")
-    if not 1 <= version <= newest:
-        raise CorruptDataError(f"manifest version {version} is not known to this release")
     if zlib.crc32(data[:-CRC_SIZE]) != _CRC.unpack_from(data, len(data) - CRC_SIZE)[0]:
         raise CorruptDataError(f"the {what}'s checksum does not match")
+    if version > newest:
+        raise UnknownVersionError(f"manifest version {version} is not known to this release")
+    if not version:
+        raise CorruptDataError("there is no manifest version 0")
     return NodeHeader(first, next_offset, first_ts, oldest, high << 64 | low, catalog_version)
+
+
+def check_version(what: str, document: object, newest: int) -> None:
+    """Look at the version of a record that is JSON; what is no version is for the caller to refuse.
+
+    Raises:
+        UnknownVersionError: it is a later one than `newest`.
+    """
+    found = document.get("version") if isinstance(document, dict) else None
+    if type(found) is int and found > newest:
+        raise UnknownVersionError(f"{what} of version {str(found)[:20]}, unknown to this release")

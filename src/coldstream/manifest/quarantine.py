@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coldstream.errors import CorruptDataError, InvalidInputError
+from coldstream.manifest.header import check_version
 from coldstream.names import MAX_EPOCH, MAX_OFFSET, DataKey
 
 VERSION = 1
@@ -261,7 +262,8 @@ def parse_record(data: bytes) -> QuarantineRecord:
     """Read and check a record.
 
     Raises:
-        CorruptDataError: cut, of an unknown version, too large, or not what a record says.
+        CorruptDataError: cut, too large, or not what a record says.
+        UnknownVersionError: of a later version.
     """
     if len(data) > MAX_RECORD_SIZE:
         raise CorruptDataError(f"a quarantine record of {len(data)} bytes")
@@ -269,6 +271,7 @@ def parse_record(data: bytes) -> QuarantineRecord:
         raise CorruptDataError("a quarantine record of more values than any has")
     try:
         document = json.loads(data)
+        check_version("a quarantine record", document, VERSION)
         if not isinstance(document, dict):
             raise ValueError("not an object")
         if document.get("version") != VERSION:

@@ -231,7 +231,8 @@ def parse_root(data: bytes) -> Root:
     """Read and check a root.
 
     Raises:
-        CorruptDataError: cut, flipped, of an unknown version, or in contradiction with itself.
+        CorruptDataError: cut, flipped, or in contradiction with itself.
+        UnknownVersionError: of a later version.
     """
     header = opened(ROOT_MAGIC, data, fixed=_FIXED, what="manifest root", newest=VERSION)
     begin = entries_begin(data)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from coldstream.crc import crc32
-from coldstream.errors import CorruptDataError
+from coldstream.errors import CorruptDataError, UnknownVersionError
 from coldstream.fragment import (
     HEADER,
     FragmentIndex,
@@ -84,7 +84,11 @@ class Known:
 
 
 def known_of(data: memoryview, entry: Entry, key: DataKey) -> Known:
-    """What an object still proves of a fragment; `data` is all of the object, b"" if it is gone."""
+    """What an object still proves of a fragment; `data` is all of the object, b"" if it is gone.
+
+    Raises:
+        UnknownVersionError: a later release wrote it.
+    """
     trailer: Trailer | None = None
     records: dict[int, tuple[IndexRecord, int, int]] = {}
     for end in dict.fromkeys((len(data), min(entry.size, len(data)))):
@@ -92,6 +96,9 @@ def known_of(data: memoryview, entry: Entry, key: DataKey) -> Known:
             found = parse_trailer(data[:end])
         except CorruptDataError:
             continue
+        except UnknownVersionError as exc:
+            exc.located(stream=key.stream, offset=key.first_offset)
+            raise
         said = (found.first_offset, found.next_offset, found.epoch)
         if said == (key.first_offset, key.next_offset, key.epoch) and found.size == end:
             trailer = found

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 
 from coldstream.crc import combine
-from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.errors import CorruptDataError, NotFoundError, UnknownVersionError
 from coldstream.fragment import Trailer
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.invariants import Invariant, Violation
@@ -103,6 +103,7 @@ def inspect_trailer(
 
     Raises:
         UnavailableError, PermissionDeniedError: no answer is no finding.
+        UnknownVersionError: a later release wrote it.
     """
     found = Inspected(entry, path)
     if listed_size is None:
@@ -119,6 +120,9 @@ def inspect_trailer(
         found.add("the object is gone")
     except CorruptDataError as error:
         found.add(error.reason)
+    except UnknownVersionError as error:
+        error.located(stream=stream, offset=entry.first_offset)
+        raise
     else:
         found.violations += trailer_agrees(trailer, entry, entry.data_key(stream), path, floor)
         found.trailer = trailer

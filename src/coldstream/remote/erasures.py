@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from coldstream.errors import CorruptDataError, InvalidInputError
+from coldstream.errors import CorruptDataError, InvalidInputError, UnknownVersionError
 from coldstream.manifest.erasure import MAX_RECORD_SIZE, ErasureRecord, parse_erasure
 from coldstream.names import (
     ErasureKey,
@@ -77,7 +77,7 @@ def _keys(tier: Tier, stream: str) -> Iterator[str]:
 def _read(store: ObjectStore, stream: str, key: str) -> ErasureRecord:
     try:
         return parse_erasure(store.get_all(key, limit=MAX_RECORD_SIZE))
-    except CorruptDataError as exc:
+    except (CorruptDataError, UnknownVersionError) as exc:
         exc.located(stream=stream, key=key)
         raise
 

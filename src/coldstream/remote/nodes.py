@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.errors import CorruptDataError, NotFoundError, UnknownVersionError
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.node import Node, parse_node
 from coldstream.names import group_path
@@ -71,7 +71,7 @@ def fetcher(
         key = group_path(prefix, stream, entry.first_offset, entry.uid, entry.kind)
         try:
             node = parse_node(store.get_all(key, limit=MAX_NODE_SIZE), entry)
-        except (CorruptDataError, NotFoundError) as exc:
+        except (CorruptDataError, NotFoundError, UnknownVersionError) as exc:
             exc.located(stream=stream, offset=entry.first_offset, key=key)
             raise
         cache.put(entry, node)

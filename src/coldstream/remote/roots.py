@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from coldstream.errors import ConflictError, CorruptDataError, NotFoundError
+from coldstream.errors import (
+    ConflictError,
+    CorruptDataError,
+    NotFoundError,
+    UnknownVersionError,
+)
 from coldstream.manifest.catalog import CatalogItem, StreamState
 from coldstream.manifest.root import Root, parse_root
 from coldstream.names import check_stream, root_path
@@ -345,6 +350,6 @@ def root_at(store: ObjectStore, key: str, stream: str | None = None) -> Root:
     """
     try:
         return parse_root(store.get_all(key, limit=MAX_ROOT_SIZE))
-    except (CorruptDataError, NotFoundError) as exc:
+    except (CorruptDataError, NotFoundError, UnknownVersionError) as exc:
         exc.located(stream=stream, key=key)
         raise

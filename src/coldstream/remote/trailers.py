@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coldstream.errors import CorruptDataError, NotFoundError, RefusedFragmentError
+from coldstream.errors import (
+    CorruptDataError,
+    NotFoundError,
+    RefusedFragmentError,
+    UnknownVersionError,
+)
 from coldstream.fragment import (
     HEADER,
     TRAILER_SIZE,
@@ -37,7 +42,7 @@ def read_trailer(store: ObjectStore, path: str) -> Trailer:
     """
     try:
         return parse_trailer(store.get_suffix(path, TRAILER_SIZE))
-    except (CorruptDataError, NotFoundError) as exc:
+    except (CorruptDataError, NotFoundError, UnknownVersionError) as exc:
         exc.located(key=path)
         raise
 
@@ -65,7 +70,7 @@ def _checked(store: ObjectStore, key: DataKey, path: str, size: int) -> Trailer:
     try:
         trailer = read_trailer(store, path)
         check_against_key(trailer, key, size)
-    except (CorruptDataError, NotFoundError) as exc:
+    except (CorruptDataError, NotFoundError, UnknownVersionError) as exc:
         exc.located(stream=key.stream, offset=key.first_offset, key=path)
         raise
     return trailer
@@ -81,7 +86,7 @@ def read_index(store: ObjectStore, path: str, trailer: Trailer) -> FragmentIndex
     begin = trailer.index_position
     try:
         return FragmentIndex(store.get(path, begin, begin + trailer.index_size), trailer)
-    except (CorruptDataError, NotFoundError) as exc:
+    except (CorruptDataError, NotFoundError, UnknownVersionError) as exc:
         exc.located(offset=trailer.first_offset, key=path)
         raise
 
@@ -101,20 +106,26 @@ def epoch_at(store: ObjectStore, path: str, index: FragmentIndex, number: int) -
         epoch = _chunk_epoch(bytes(store.get(path, start, start + _EPOCH_BYTES)))
         if not lowest <= epoch <= highest:
             raise CorruptDataError(f"a chunk of epoch {epoch}, which its trailer excludes")
-    except (CorruptDataError, NotFoundError) as exc:
+    except (CorruptDataError, NotFoundError, UnknownVersionError) as exc:
         exc.located(offset=index[number].chunk_id, key=path)
         raise
     return epoch
 
 
 def listed_trailers(
-    context: Context, listed: Sequence[Listed]
+    context: Context, listed: Sequence[Listed], *, pass_later: bool = False
 ) -> list[Trailer | RefusedFragmentError]:
     """The trailers of fragments in their order, several at once; an error for each without one.
 
     A trailer need not say what the key says: what may enter a manifest is for the plan to decide.
 
+    Args:
+        context: where.
+        listed: as LIST has shown them.
+        pass_later: whether one of a later version has an error of its own, as what is damaged has.
+
     Raises:
+        UnknownVersionError: one is of a later version, and `pass_later` is false.
         UnavailableError, PermissionDeniedError: from the store.
     """
 
@@ -125,6 +136,11 @@ def listed_trailers(
             return refusal(each, "it vanished after it was listed")
         except CorruptDataError as exc:
             return refusal(each, exc.reason)
+        except UnknownVersionError as exc:
+            if not pass_later:
+                exc.located(stream=each.data_key.stream, offset=each.data_key.first_offset)
+                raise
+            return refusal(each, exc.reason, remedy=exc.remedy)
 
     if len(listed) < 2:
         return [read(each) for each in listed]
@@ -132,13 +148,14 @@ def listed_trailers(
         return list(pool.map(read, listed))
 
 
-def refusal(each: Listed, why: str) -> RefusedFragmentError:
+def refusal(each: Listed, why: str, *, remedy: str | None = None) -> RefusedFragmentError:
     """Why a fragment must not enter the manifest."""
     return RefusedFragmentError(
         f"fragment refused: {why}",
         stream=each.data_key.stream,
         offset=each.data_key.first_offset,
         key=each.path,
+        remedy=remedy,
     )
 
 

@@ -262,7 +262,8 @@ class _Extending:
     def _fetch(self, wanted: Sequence[Listed]) -> None:
         """Read the trailers that are not known yet."""
         new = [each for each in wanted if each.path not in self._trailers]
-        found = listed_trailers(self._context, new)
+        # One of a later version only waits: whoever knows it takes it, and others are not held up.
+        found = listed_trailers(self._context, new, pass_later=True)
         self._trailers.update(
             (each.path, trailer) for each, trailer in zip(new, found, strict=True)
         )

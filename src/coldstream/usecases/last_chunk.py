@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coldstream.errors import CorruptDataError
+from coldstream.errors import CorruptDataError, UnknownVersionError
 from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.root import Root
 from coldstream.manifest.tree import leaf_at
@@ -15,7 +15,7 @@ def holds_last_chunk(context: Context, stream: str, root: Root, path: str) -> bo
 
     Same chunk id and epoch in both mean the same history below, so the fragment is a copy. A
     fragment that cannot be read is damaged, not unique; but a damaged object proves nothing either,
-    so it counts as not held and stays.
+    so it counts as not held and stays. So does one of a later version.
     """
     try:
         last = read_trailer(context.store, path)
@@ -28,5 +28,5 @@ def holds_last_chunk(context: Context, stream: str, root: Root, path: str) -> bo
         if index[number].chunk_id != last.last_chunk_id:
             return False
         return epoch_at(context.store, held, index, number) == last.last_chunk_epoch
-    except CorruptDataError:
+    except (CorruptDataError, UnknownVersionError):
         return False

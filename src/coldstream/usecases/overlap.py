@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
-from coldstream.errors import CorruptDataError, NotFoundError, RefusedFragmentError
+from coldstream.errors import (
+    ColdstreamError,
+    CorruptDataError,
+    NotFoundError,
+    RefusedFragmentError,
+    UnknownVersionError,
+)
 from coldstream.fragment import (
     HEADER,
     FragmentIndex,
@@ -130,7 +136,7 @@ def take_over(
         try:
             source = _open(context, stream, root, each)
             keys = source.pieces_at_the_end(time_left)
-        except (CorruptDataError, NotFoundError) as exc:
+        except (CorruptDataError, NotFoundError, UnknownVersionError) as exc:
             left.append(_left(each, exc))
             continue
         if keys:
@@ -235,7 +241,7 @@ class Ends:
         return found
 
 
-def _left(each: Listed, exc: CorruptDataError | NotFoundError) -> RefusedFragmentError:
+def _left(each: Listed, exc: ColdstreamError) -> RefusedFragmentError:
     if isinstance(exc, RefusedFragmentError):
         return exc
     why = "it vanished after it was listed" if isinstance(exc, NotFoundError) else exc.reason

@@ -16,6 +16,7 @@ from coldstream.errors import (
     CorruptDataError,
     InvalidInputError,
     NotFoundError,
+    UnknownVersionError,
 )
 from coldstream.manifest.entries import MAX_RECORDS, Entry, EntryKind
 from coldstream.manifest.node import Node
@@ -53,7 +54,7 @@ def load_record(context: Context, stream: str, key: str) -> QuarantineRecord:
         return QuarantineRecord()
     try:
         return parse_record(context.store.get_all(key, limit=MAX_RECORD_SIZE))
-    except (CorruptDataError, NotFoundError) as exc:
+    except (CorruptDataError, NotFoundError, UnknownVersionError) as exc:
         exc.located(stream=stream, key=key)
         raise
 

@@ -35,6 +35,7 @@ from coldstream.usecases.undo import plan_undo, undo
 from coldstream_devkit.fragments import build_fragment
 from coldstream_devkit.generator import append_chunks, build_chunk
 from coldstream_devkit.simulation.inline import Inline
+from tests.support.later import later_fragment
 
 from .conftest import Site, no_pause
 from .theft import STREAM, Thief, error_of, interrupt, remote_is_local, twin, undone, write
@@ -312,8 +313,9 @@ def test_a_quarantine_that_a_thief_has_filled_with_what_is_true_can_be_undone(
     assert error_of(site) is None
 
 
-def look(site: Site, *, own: Any = None, end: int = 220) -> None:
-    strangers = Strangers(site.context(), StreamLog(site.data_dir / STREAM), 0.0, Notices())
+def look(site: Site, *, own: Any = None, end: int = 220, notices: Notices | None = None) -> None:
+    log = StreamLog(site.data_dir / STREAM)
+    strangers = Strangers(site.context(), log, 0.0, Notices() if notices is None else notices)
     strangers.opened(200, 0.0)
     if own is not None:
         strangers.uploaded(own)
@@ -349,6 +351,23 @@ def test_one_damaged_chunk_does_not_hide_forged_ones(site: Site, thief: Thief) -
 
     with pytest.raises(ForgedError):
         look(site)
+
+
+def test_a_fragment_of_a_later_release_is_for_agents_of_that_release_to_compare(
+    site: Site, thief: Thief
+) -> None:
+    # While agents are upgraded one after the other, behind functions that know it already.
+    write(site, 260)
+    other = two(b"another")
+    put(site, other)
+    commit_runs(site.context(), STREAM, pause=no_pause)
+    path = other.path("rabbitmq/")
+    site.store.objects[path] = later_fragment(site.store.objects[path])
+    notices = Notices()
+
+    look(site, notices=notices)
+
+    assert notices == []
 
 
 def test_damage_of_the_local_log_is_no_forgery(site: Site, thief: Thief) -> None:

@@ -28,6 +28,7 @@ from coldstream.jobs.materialise.task_rows import TaskRules
 from coldstream.osiris.body import BodyFormat
 from coldstream.reader.gap import Gap
 from tests.support.examples import examples
+from tests.support.later import later_fragment, later_node
 from tests.support.memory_table import StoreFiles
 from tests.support.tier import chunk
 from tests.unit.jobs.test_dead_bytes import _rules
@@ -58,10 +59,13 @@ def site_of(patch: pytest.MonkeyPatch, rule: TableRule = RAW) -> TierSite:
 
 def harm(site: TierSite, how: str, stream: str = BILLS) -> tuple[str, bytes]:
     """Damage or lose an object of a stream; its key, and what it was."""
-    key = site.fragment(stream, 3) if how == "a lost fragment" else site.group(stream)
+    key = site.fragment(stream, 3) if "fragment" in how else site.group(stream)
     before = site.tier.store.objects[key]
     if how == "a damaged group":
         site.tier.flip(key, 50)
+    elif "later" in how:
+        later = later_fragment if "fragment" in how else later_node
+        site.tier.store.objects[key] = later(before)
     else:
         del site.tier.store.objects[key]
     return key, before
@@ -87,7 +91,16 @@ def expected(*streams: str, bills: int = 0) -> Any:
 
 @FILES
 @pytest.mark.parametrize("rule", [RAW, JSON], ids=["raw", "json"])
-@pytest.mark.parametrize("how", ["a damaged group", "a lost group", "a lost fragment"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "a damaged group",
+        "a lost group",
+        "a lost fragment",
+        "a group of a later release",
+        "a fragment of a later release",
+    ],
+)
 def test_a_stream_that_a_worker_cannot_read_is_told_and_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, how: str, rule: TableRule, files: TableFiles
 ) -> None:

@@ -41,7 +41,7 @@ def test_a_record_is_read_as_it_was_written(record: QuarantineRecord) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda d: d.update(version=2),
+        lambda d: d.update(version=0),
         lambda d: d.update(version=None),
         lambda d: d.update(more=1),
         lambda d: d.pop("dropped"),

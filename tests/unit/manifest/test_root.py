@@ -100,7 +100,7 @@ def test_a_name_longer_than_any_is_refused_although_its_checksum_holds() -> None
         (0, "I", 0),
         (4, "I", 1),  # which had no names
         (4, "I", 2),  # which had no super streams
-        (4, "I", 4),
+        (4, "I", 0),
         (8, "Q", 99),  # first offset below the entries
         (8, "Q", 110),  # the first entry lies wholly below it
         (8, "Q", 301),

@@ -439,7 +439,7 @@ def test_a_commit_that_names_an_object_just_before_the_delete_saves_it() -> None
     [
         b"",
         b"[]",
-        b'{"version": 2, "created_ms": 1, "reason": "", "offsets": [[1, 2, 3]]}',
+        b'{"version": 0, "created_ms": 1, "reason": "", "offsets": [[1, 2, 3]]}',
         b'{"version": 1, "created_ms": -1, "reason": "", "offsets": [[1, 2, 3]]}',
         b'{"version": 1, "created_ms": 1, "reason": 5, "offsets": [[1, 2, 3]]}',
         b'{"version": 1, "created_ms": 1, "reason": "", "offsets": []}',

@@ -20,6 +20,7 @@ from coldstream.errors import (
     CorruptDataError,
     InvalidInputError,
     NotFoundError,
+    UnknownVersionError,
 )
 from coldstream.jobs.materialise.column_plan import grows, plan_columns, sample_of
 from coldstream.jobs.materialise.engine import Engine, StreamNow, TaskPiece
@@ -170,7 +171,12 @@ class Runner:
         for now, each in todo:
             try:
                 pieces += self.engine.pieces(now, each.read)
-            except (CorruptDataError, InvalidInputError, NotFoundError) as error:
+            except (
+                CorruptDataError,
+                InvalidInputError,
+                NotFoundError,
+                UnknownVersionError,
+            ) as error:
                 self._leave_out({now.stream: error}, report)
             else:
                 readable.append((now, each))

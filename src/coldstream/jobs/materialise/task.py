@@ -18,7 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldstream.columns.schema import Origin
-from coldstream.errors import ColdstreamError, CorruptDataError, InternalError, NotFoundError
+from coldstream.errors import (
+    ColdstreamError,
+    CorruptDataError,
+    InternalError,
+    NotFoundError,
+    UnknownVersionError,
+)
 from coldstream.jobs.materialise.files import Files
 from coldstream.jobs.materialise.latest_rows import last_of
 from coldstream.jobs.materialise.schema import DEAD_COLUMNS, dead_schema, merged
@@ -165,7 +171,7 @@ def _given(part: Part, covered: list[tuple[int, int]], gaps: list[Gap]) -> Itera
     try:
         for batch in part.source.batches(covered, gaps):
             yield _without(batch, part.erased)
-    except (CorruptDataError, NotFoundError) as error:
+    except (CorruptDataError, NotFoundError, UnknownVersionError) as error:
         raise _UnreadableError(part.stream, error.located(stream=part.stream)) from error
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
+from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError, UnknownVersionError
 from coldstream.jobs.cut_off import CutOff
 from coldstream.jobs.scrub.objects import Ages, still_true
 from coldstream.jobs.scrub.reading import Effort
@@ -69,7 +69,8 @@ class ScrubOutcome:
         tasks: that did it.
         oldest_ms: when the longest unchecked range was checked, 0 if it never was; None if there is
             nothing to check.
-        failed: streams whose item could not be read, or whose state forbids it, with the reason.
+        failed: streams whose item could not be read, whose state forbids it, or whose root a later
+            release wrote, with the reason.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -122,6 +123,7 @@ def run(
 
     Raises:
         UnavailableError, PermissionDeniedError: the store or the table; no answer is no finding.
+        UnknownVersionError: a group or a fragment is of a later release.
     """
     outcome = ScrubOutcome(state=state)
     trees, findings = _trees(store, items, outcome)
@@ -193,8 +195,16 @@ def _trees(
             outcome.failed[item.stream] = f"the stream is {item.state}"
     trees: dict[str, TreeTop] = {}
     findings: list[Finding] = []
+
+    def look(item: CatalogItem) -> tuple[TreeTop, list[Finding]] | None:
+        try:
+            return read_tree(store, item)
+        except UnknownVersionError as error:
+            outcome.failed[item.stream] = str(error)
+            return None
+
     with ThreadPoolExecutor(_ROOTS_AT_ONCE) as pool:
-        for tree, found in pool.map(lambda item: read_tree(store, item), live):
+        for tree, found in filter(None, pool.map(look, live)):
             trees[tree.stream] = tree
             findings += found
     return trees, findings
@@ -262,7 +272,10 @@ def _refers_now(
     """
     if item is None or item.root_key == tree.item.root_key:
         return None
-    now, found = read_tree(store, item)
+    try:
+        now, found = read_tree(store, item)
+    except UnknownVersionError:
+        return None
     if now.root is None or found:
         return None
     root, fetch = now.root, fetcher(store, NodeCache(), prefix, tree.stream)

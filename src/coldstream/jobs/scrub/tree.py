@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from coldstream.crc import crc32
-from coldstream.errors import CorruptDataError, NotFoundError
+from coldstream.errors import CorruptDataError, NotFoundError, UnknownVersionError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.manifest.entries import MAX_SIZE, Entries, Entry, EntryKind, entry_dtype
 from coldstream.manifest.header import CRC_SIZE, HEADER_SIZE
@@ -69,6 +69,7 @@ def read_tree(store: ObjectStore, item: CatalogItem) -> tuple[TreeTop, list[Find
 
     Raises:
         UnavailableError, PermissionDeniedError: the store; no answer is no finding.
+        UnknownVersionError: a later release wrote it.
     """
     empty = TreeTop(item, item.first_offset, item.next_offset, item.ledger, ())
     if not item.root_key:
@@ -87,6 +88,9 @@ def read_tree(store: ObjectStore, item: CatalogItem) -> tuple[TreeTop, list[Find
         return empty, [finding(FindingKind.ROOT, error.reason)]
     try:
         root = parse_root(data)
+    except UnknownVersionError as error:
+        error.located(stream=item.stream, key=item.root_key)
+        raise
     except CorruptDataError as error:
         tree, more = _salvaged_root(data, item)
         return tree, [*more, *([] if more else [finding(FindingKind.ROOT, error.reason)])]
@@ -114,6 +118,7 @@ def read_group(
 
     Raises:
         UnavailableError, PermissionDeniedError: the store; no answer is no finding.
+        UnknownVersionError: a later release wrote it.
     """
     path = group_path(prefix, tree.stream, entry.first_offset, entry.uid, entry.kind)
     first = max(entry.first_offset, tree.first_offset)
@@ -132,6 +137,9 @@ def read_group(
         return (), [finding(FindingKind.GROUP, error.reason)]
     try:
         return tuple(parse_node(data, entry).entries), []
+    except UnknownVersionError as error:
+        error.located(stream=tree.stream, offset=entry.first_offset, key=path)
+        raise
     except CorruptDataError as error:
         reason = error.reason
     if not _crc_holds(data):
