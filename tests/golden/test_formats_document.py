@@ -13,9 +13,10 @@ import pytest
 
 from coldstream import fragment, names
 from coldstream.fragment import IndexRecord, Trailer, parse_trailer
-from coldstream.manifest import entries, header, node, root
+from coldstream.manifest import entries, erasure, header, node, quarantine, root
 from coldstream.manifest.entries import EntryKind
 from coldstream.manifest.root import parse_root
+from coldstream.usecases import marks
 from tests.golden import make
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +87,20 @@ ROOT_FILES = {version: (HERE / f"root-v{version}.bin").read_bytes() for version 
 #: Where the fields of an older root end, and the names that a root has.
 ROOT_ENDS = {1: "cluster length", 2: "routing key length"}
 NAMES = ("cluster", "vhost", "queue", "super_stream", "routing_key")
+
+
+def test_the_page_says_which_versions_are_written() -> None:
+    (said,) = re.findall(r"This release\s+writes (.*?)\.\n", TEXT, re.DOTALL)
+
+    assert dict(re.findall(r"([a-z][a-z ]*?) of version (\d+)", " ".join(said.split()))) == {
+        "fragments": str(fragment.VERSION),
+        "roots": str(root.VERSION),
+        "groups": str(header.VERSION),
+        "quarantine records": str(quarantine.VERSION),
+        "erasure records": str(erasure.VERSION),
+        "and marks": str(marks.VERSION),
+    }
+    assert f"version: {root.VERSION} of a root, {header.VERSION} of a group" in TEXT
 
 
 @pytest.mark.parametrize(
