@@ -66,6 +66,40 @@ def test_the_logical_ids_of_what_holds_data_never_change(assembly: Assembly) -> 
     assert list(assembly.of_type(TABLE)) == ["CatalogTable"]
 
 
+def test_what_cannot_change_without_a_replacement_never_does_where_data_is(
+    assembly: Assembly,
+) -> None:
+    # Another one makes an empty resource beside the full one; where its name is taken, as that of
+    # the database, the deployment fails and is rolled back: no older stack could be upgraded.
+    from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER  # as in test_checks
+
+    found: dict[str, dict[str, object]] = {}
+    for name, one in assembly.resources.items():
+        if one.get("UpdateReplacePolicy") == "Retain":
+            schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", one["Type"]).schema
+            fixed = [
+                path.removeprefix("/properties/")
+                for kind in ("createOnlyProperties", "conditionalCreateOnlyProperties")
+                for path in schema.get(kind) or ()
+            ]
+            properties = one["Properties"]
+            found[name] = {each: properties[each] for each in fixed if each in properties}
+    assert found == {
+        "Bucket": {},
+        "Warehouse": {},
+        "CatalogTable": {
+            "KeySchema": [
+                {"AttributeName": names.CATALOG_PARTITION_KEY, "KeyType": "HASH"},
+                {"AttributeName": names.CATALOG_SORT_KEY, "KeyType": "RANGE"},
+            ]
+        },
+        "WarehouseDatabaseF83EB1F4": {"DatabaseName": "coldstream"},
+        "StorageBucketPolicy49CFBD91": {"Bucket": {"Ref": "Bucket"}},
+        "WarehouseBucketPolicyED8565B5": {"Bucket": {"Ref": "Warehouse"}},
+    }
+    assert (names.CATALOG_PARTITION_KEY, names.CATALOG_SORT_KEY) == ("stream", "item")
+
+
 def test_there_is_no_custom_resource_and_no_function_but_ours(assembly: Assembly) -> None:
     kinds = {one["Type"] for one in assembly.resources.values()}
     handlers = {one["Properties"]["Handler"] for one in assembly.of_type(FUNCTION).values()}
