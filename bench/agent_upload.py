@@ -17,9 +17,9 @@ from bench.cloud import BUCKET, There
 from bench.durable import Seen
 from bench.limits import Limits
 from coldstream.adapters.s3 import open_store
-from coldstream.agent.log import StreamLog
+from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.sending.slices import check_chunks
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.upload import check_chunks
 from coldstream.names import FRAGMENT_SUFFIX
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE, segment_name
 from coldstream.plans.cut import cut

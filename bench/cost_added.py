@@ -18,7 +18,7 @@ from coldstream_devkit.local.synth import synth
 POLLERS, POLL_SECONDS = 5, 20
 #: Broker nodes with an agent, and how often each says something, in seconds.
 NODES, BEAT_SECONDS = 3, 60
-#: Most pages of words that an agent writes at one heartbeat (`coldstream.agent.telling`).
+#: Most pages of words that an agent writes at one heartbeat (`coldstream.agent.telling.heartbeat`).
 PAGES_AT_ONCE = 8
 #: Of a page or a heartbeat beside what it says: names of attributes, keys, numbers.
 _ITEM_BYTES = 200

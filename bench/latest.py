@@ -24,10 +24,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.report import quick, ratio
-from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.latest_merge import MergePiece, lasting, merge
-from coldstream.jobs.materialise.latest_rows import staged_schema
+from coldstream.jobs.materialise.iceberg.buckets import Buckets
+from coldstream.jobs.materialise.latest.merge import MergePiece, lasting, merge
+from coldstream.jobs.materialise.latest.rows import staged_schema
 from coldstream.jobs.materialise.rows import batches_of
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, raw_schema

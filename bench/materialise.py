@@ -27,7 +27,7 @@ from bench.report import megabytes_per_second, quick, ratio
 from bench.spark_streams import PREFIX, BenchStream, bench_stream
 from coldstream.adapters.place import Place, connect
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
+from coldstream.jobs.materialise.iceberg.table import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.run import Runner
 from coldstream.jobs.materialise.run_settings import RunSettings

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coldstream import deployment
-from coldstream.agent.committed import AllCommitted
+from coldstream.agent.broker.committed import AllCommitted
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.cli.connect import connect

@@ -27,7 +27,7 @@ from pyarrow import fs
 from bench.site import context, site, stream, tier
 from coldstream import deployment
 from coldstream.adapters.place import Place
-from coldstream.jobs.materialise.open_tables import glue_catalog
+from coldstream.jobs.materialise.iceberg.open_tables import glue_catalog
 from coldstream.osiris.segment import SEGMENT_HEADER_SIZE
 from coldstream.remote.roots import load
 from coldstream_devkit.generator import Written

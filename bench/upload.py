@@ -29,7 +29,7 @@ from bench.report import megabytes_per_second, quick, ratio
 from bench.site import MESSAGES, context, site, stream
 from coldstream import deployment, names
 from coldstream.adapters.s3 import open_store
-from coldstream.agent.committed import AllCommitted
+from coldstream.agent.broker.committed import AllCommitted
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.fragment import Buffer

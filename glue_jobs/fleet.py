@@ -17,7 +17,7 @@ from coldstream.jobs.arguments import (
     place_of,
 )
 from coldstream.jobs.fleet import FleetSettings, run
-from coldstream.jobs.materialise.open_tables import glue_catalog
+from coldstream.jobs.materialise.iceberg.open_tables import glue_catalog
 from coldstream.jobs.report import reporting, script
 from coldstream.jobs.session import metric_sink, spark_session
 from coldstream.jobs.snapshots import SnapshotTables, TableSnapshot

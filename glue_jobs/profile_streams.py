@@ -18,7 +18,7 @@ from coldstream.jobs.arguments import (
     place_of,
     positive_number,
 )
-from coldstream.jobs.materialise.open_tables import glue_catalog
+from coldstream.jobs.materialise.iceberg.open_tables import glue_catalog
 from coldstream.jobs.profile import ProfileSettings, run
 from coldstream.jobs.profile_tables import Prices
 from coldstream.jobs.report import reporting, script

@@ -19,7 +19,7 @@ from coldstream.jobs.arguments import (
     parse,
     place_of,
 )
-from coldstream.jobs.materialise.open_tables import glue_catalog
+from coldstream.jobs.materialise.iceberg.open_tables import glue_catalog
 from coldstream.jobs.rebuild import RebuildSettings, run_shadow
 from coldstream.jobs.report import reporting, script
 from coldstream.jobs.session import metric_sink, spark_session

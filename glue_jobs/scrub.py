@@ -17,7 +17,7 @@ from coldstream.jobs.arguments import (
     parse,
     place_of,
 )
-from coldstream.jobs.materialise.open_tables import glue_catalog
+from coldstream.jobs.materialise.iceberg.open_tables import glue_catalog
 from coldstream.jobs.report import reporting, script
 from coldstream.jobs.scrub.job import Target, run_job
 from coldstream.jobs.scrub.reading import Effort

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from coldstream.agent.gate import Gate
+from coldstream.agent.broker.gate import Gate
 from coldstream.broker.connection import Connection, StreamUri
 from coldstream.broker.frames import OffsetType
 from coldstream.broker.management import Management, StreamQueue

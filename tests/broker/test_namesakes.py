@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 
-from coldstream.agent.gate import Gate
-from coldstream.agent.log import StreamLog
+from coldstream.agent.broker.gate import Gate
+from coldstream.agent.disk.log import StreamLog
 from coldstream.broker.connection import StreamUri
 from coldstream.broker.management import Management
 from coldstream.broker.node import Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 
-from coldstream.agent.gate import Gate
+from coldstream.agent.broker.gate import Gate
 from coldstream.broker.connection import StreamUri
 from coldstream.broker.management import Management
 from coldstream.broker.node import Node

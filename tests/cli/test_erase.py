@@ -17,7 +17,7 @@ from coldstream.bodies.steps import MAX_BODY_BYTES
 from coldstream.cli.exit_codes import ExitCode
 from coldstream.cli.json_path import JsonCondition, json_bodies
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.json_text import MAX_VALUES
+from coldstream.jobs.materialise.json_bodies.text import MAX_VALUES
 from coldstream.manifest.catalog import QueueName
 from coldstream.osiris.amqp import Section, encode_data
 from coldstream.osiris.blank import blank_message

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.progress import Progress, of_take_over
+from coldstream.agent.telling.progress import Progress, of_take_over
 from coldstream.cli import agent_log
 from coldstream.cli.agent_log import AgentLog
 from coldstream.cli.agent_options import LogFormat
@@ -107,7 +107,7 @@ def test_a_stream_that_comes_back_is_told_of_from_the_begin(stderr: Full) -> Non
 
 
 def test_streams_without_progress_are_counted(stderr: Full) -> None:
-    from coldstream.agent.progress import Standstill
+    from coldstream.agent.telling.progress import Standstill
 
     row, says = Progress("__a_1"), line()
     row.standstill = Standstill(240.0, 12, "no table")

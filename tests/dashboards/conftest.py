@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from coldstream.agent.metrics import AgentMetrics
-from coldstream.agent.progress import Progress, Standstill
-from coldstream.agent.watermarks import Mark, Watermarks
+from coldstream.agent.telling.metrics import AgentMetrics
+from coldstream.agent.telling.progress import Progress, Standstill
+from coldstream.agent.telling.watermarks import Mark, Watermarks
 from coldstream.errors import UnavailableError
 from coldstream.manifest.catalog import QueueName
 from tests.support.programs import program

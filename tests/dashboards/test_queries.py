@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from coldstream.agent.metrics import serving
+from coldstream.agent.telling.metrics import serving
 from coldstream_devkit.alerts import JOB
 from coldstream_devkit.broker import free_ports
 from coldstream_devkit.dashboard import ROOT, RULES, dashboard

@@ -15,7 +15,7 @@ from functools import cache
 from itertools import accumulate, pairwise, product
 from typing import Any, TypeAlias
 
-from coldstream.agent.commits import Commits
+from coldstream.agent.stream.commits import Commits
 from coldstream.crc import crc32
 from coldstream.fragment import (
     HEADER,

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from coldstream.agent.log import StreamLog
-from coldstream.agent.upload import FragmentNumbers, check_chunks, fragment_size
+from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.sending.slices import FragmentNumbers, check_chunks, fragment_size
 from coldstream.errors import CorruptDataError
 from coldstream.osiris.amqp import encode_data
 from coldstream.osiris.index import INDEX_DTYPE

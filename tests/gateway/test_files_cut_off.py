@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from coldstream.agent.log import StreamLog
+from coldstream.agent.disk.log import StreamLog
 from coldstream.errors import DivergedError
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.local_tier import LocalStream

@@ -14,7 +14,7 @@ from typing import cast
 
 import pytest
 
-from coldstream.agent.log import StreamLog
+from coldstream.agent.disk.log import StreamLog
 from coldstream.broker.connection import StreamUri
 from coldstream.broker.frames import Key, frame
 from coldstream.errors import DivergedError, UnavailableError

@@ -20,7 +20,7 @@ from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.place import Place
 from coldstream.adapters.s3_boto import BotoObjectStore
-from coldstream.jobs.materialise.open_tables import glue_catalog
+from coldstream.jobs.materialise.iceberg.open_tables import glue_catalog
 from coldstream.jobs.snapshots import PARTITION, SNAPSHOT_PROPERTY, SnapshotTable
 from coldstream.manifest.tree import leaves
 from coldstream.remote.context import Context

@@ -14,7 +14,7 @@ from coldstream.adapters.place import Place
 from coldstream.columns.reference import decode_reference
 from coldstream.columns.schema import Origin, select
 from coldstream.jobs.fleet_tables import STREAMS as FLEET
-from coldstream.jobs.materialise.open_tables import glue_catalog
+from coldstream.jobs.materialise.iceberg.open_tables import glue_catalog
 from coldstream.jobs.profile_tables import STREAMS as PROFILES
 from coldstream.jobs.rebuild_differences import DIFFERENCES
 from coldstream.jobs.scrub.findings import FINDINGS

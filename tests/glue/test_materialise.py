@@ -26,8 +26,8 @@ from coldstream.adapters.dynamodb import DynamoCatalog
 from coldstream.adapters.place import Place
 from coldstream.adapters.s3_boto import BotoObjectStore
 from coldstream.errors import ColdstreamError
-from coldstream.jobs.materialise.iceberg import IcebergTable
-from coldstream.jobs.materialise.open_tables import glue_catalog, open_bucket, open_tables
+from coldstream.jobs.materialise.iceberg.open_tables import glue_catalog, open_bucket, open_tables
+from coldstream.jobs.materialise.iceberg.table import IcebergTable
 from coldstream.jobs.materialise.rules import TablePartition, TableRule
 from coldstream.jobs.materialise.sweep import sweep
 from coldstream.jobs.materialise.table import AppendOutcome

@@ -25,7 +25,7 @@ from coldstream.errors import (
     UnavailableError,
 )
 from coldstream.jobs import snapshots
-from coldstream.jobs.materialise.iceberg import FILE_IO
+from coldstream.jobs.materialise.iceberg.table import FILE_IO
 from coldstream.jobs.snapshots import (
     SNAPSHOT_PROPERTY,
     TIME,

@@ -364,7 +364,9 @@ def test_every_service_that_we_call_is_in_the_package() -> None:
     called = set()
     for folder in ("agent", "cli", "adapters"):
         for path in (ROOT / "src/coldstream" / folder).rglob("*.py"):
-            called |= set(re.findall(r'(?:client|aws_client)\(\s*"([a-z0-9-]+)"', path.read_text()))
+            if path.name != "glue_schemas.py":  # for the bodies that jobs read
+                calls = re.findall(r'(?:client|aws_client)\(\s*"([a-z0-9-]+)"', path.read_text())
+                called |= set(calls)
 
     assert {"s3", "dynamodb", "sqs", "lambda", "stepfunctions"} <= called | {"s3"}
     assert called <= builder().SERVICES
@@ -398,7 +400,8 @@ def test_a_whole_package_runs_without_anything_else(tmp_path: Path) -> None:
     program = f"""
 import sys; sys.path.insert(0, {str(home)!r})
 sys.argv = ["coldstream", "agent", "config", "--show"]
-import boto3, coldstream.cli.agent_service, coldstream.agent.metrics, coldstream.agent.gate
+import boto3, coldstream.cli.agent_service
+import coldstream.agent.telling.metrics, coldstream.agent.broker.gate
 import coldstream.gateway.server
 assert boto3.__file__.startswith({str(home)!r})
 for name in {sorted(builder().SERVICES)!r}:

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
-from coldstream.agent.committed import AllCommitted
-from coldstream.agent.files import LogFile, Stamp
-from coldstream.agent.follower import StreamFollower
-from coldstream.agent.log import StreamLog
+from coldstream.agent.broker.committed import AllCommitted
+from coldstream.agent.disk.files import LogFile, Stamp
+from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.sending.slices import Uploaded, fragment_size, upload
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.upload import Uploaded, fragment_size, upload
+from coldstream.agent.stream.follower import StreamFollower
 from coldstream.fragment import HEADER, TRAILER_SIZE, parse_trailer
 from coldstream.manifest.entries import Entry, EntryKind
 from coldstream.names import DataKey, parse_data_key

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from coldstream.adapters.memory import MemoryObjectStore
-from coldstream.agent.follower import Job, StreamFollower
-from coldstream.agent.gate import Gate
-from coldstream.agent.log import StreamLog
-from coldstream.agent.members import Members
+from coldstream.agent.broker.gate import Gate
+from coldstream.agent.broker.members import Members
+from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.sending.slices import fragment_size, upload
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.upload import fragment_size, upload
+from coldstream.agent.stream.follower import Job, StreamFollower
 from coldstream.errors import ColdstreamError, ConflictError, NotFoundError
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import QueueName

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from coldstream.agent.files import Disk, LogFile
-from coldstream.agent.log import StreamLog
-from coldstream.agent.upload import fragment_size
-from coldstream.agent.upload import upload as upload_slice
+from coldstream.agent.disk.files import Disk, LogFile
+from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.sending.slices import fragment_size
+from coldstream.agent.sending.slices import upload as upload_slice
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import Placement
 from coldstream.names import DataKey
@@ -269,7 +269,7 @@ def test_what_is_declared_committed_is_uploaded_to_its_end() -> None:
     """8d is no history of this agent yet: a tail of tracking chunks can never be proved.
 
     The broker's stream port never delivers them. But what is committed is declared so far, and no
-    delivered header has to prove it (`agent.committed`); so there is no rule to be taken out.
+    delivered header has to prove it (`agent.broker.committed`); so no rule is to be taken out.
     """
     stream = Stream()
     node = Node(stream, (0, 25, 1))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.log import StreamLog
+from coldstream.agent.disk.log import StreamLog
 from coldstream.errors import ColdstreamError, ConflictError, NotFoundError
 from coldstream.manifest.catalog import StreamState
 from coldstream.plans.policy import PolicySet

@@ -16,7 +16,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.compact import CompactPiece, CompactResult, compact
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
+from coldstream.jobs.materialise.iceberg.table import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.maintain import Kept, Maintainer
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TablePartition

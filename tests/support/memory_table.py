@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldstream.adapters.memory import MemoryObjectStore
-from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.files import Files
+from coldstream.jobs.materialise.iceberg.buckets import Buckets
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import batches_of, holds, without_of
 from coldstream.jobs.materialise.rules import TablePartition

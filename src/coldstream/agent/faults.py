@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from coldstream.agent.log import LoneSegmentError, StreamLog
+from coldstream.agent.disk.log import LoneSegmentError, StreamLog
 from coldstream.errors import (
     ColdstreamError,
     ConflictError,

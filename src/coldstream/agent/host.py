@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from coldstream import clock
-from coldstream.agent.directory import Directories, Scanner
-from coldstream.agent.files import DISK, LogFiles
+from coldstream.agent.disk.directory import Directories, Scanner
+from coldstream.agent.disk.files import DISK, LogFiles
 
 T = TypeVar("T")
 

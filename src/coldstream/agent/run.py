@@ -13,22 +13,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coldstream.agent.changes import Changes
-from coldstream.agent.committed import CommittedOffsets
-from coldstream.agent.directory import nothing_found, unnamed
+from coldstream.agent.broker.committed import CommittedOffsets
+from coldstream.agent.broker.members import Members
+from coldstream.agent.disk.changes import Changes
+from coldstream.agent.disk.directory import nothing_found, unnamed
+from coldstream.agent.disk.held import Held
+from coldstream.agent.disk.log import StreamLog
 from coldstream.agent.faults import unreadable
-from coldstream.agent.follower import StreamFollower
-from coldstream.agent.held import Held
 from coldstream.agent.host import Flag, Host, ThisMachine, Workers
-from coldstream.agent.lanes import Lanes, Valve
-from coldstream.agent.log import StreamLog
-from coldstream.agent.members import Members
-from coldstream.agent.progress import Progress
+from coldstream.agent.sending.lanes import Lanes, Valve
+from coldstream.agent.sending.persist import Uploader
+from coldstream.agent.sending.slices import BufferPool
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.telling import Beats, Teller
+from coldstream.agent.stream.follower import StreamFollower
+from coldstream.agent.telling.heartbeat import Beats, Teller
+from coldstream.agent.telling.progress import Progress
 from coldstream.agent.turns import Turns
-from coldstream.agent.upload import BufferPool
-from coldstream.agent.uploads import Uploader
 from coldstream.agent.work import Work
 from coldstream.errors import ColdstreamError, InvalidInputError
 from coldstream.manifest.catalog import QueueName

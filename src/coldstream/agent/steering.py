@@ -6,15 +6,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from coldstream.agent.asking import Asking
-from coldstream.agent.directory import Directories
-from coldstream.agent.follower import StreamFollower
+from coldstream.agent.broker.asking import Asking
+from coldstream.agent.disk.directory import Directories
 from coldstream.agent.host import ThisMachine, Workers
-from coldstream.agent.nameless import Nameless
-from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.selection import TIERED, Selection, Undecided, settings_for
 from coldstream.agent.settings import AgentSettings
+from coldstream.agent.stream.follower import StreamFollower
+from coldstream.agent.telling.nameless import Nameless
+from coldstream.agent.telling.progress import Progress
 from coldstream.manifest.catalog import QueueName
 
 

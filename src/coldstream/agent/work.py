@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from coldstream.agent.follower import StreamFollower
 from coldstream.agent.host import Host, Mailbox, Workers
+from coldstream.agent.sending.persist import Uploader
+from coldstream.agent.sending.slices import Job, Uploaded
+from coldstream.agent.stream.follower import StreamFollower
 from coldstream.agent.turns import Turns
-from coldstream.agent.upload import Job, Uploaded
-from coldstream.agent.uploads import Uploader
 from coldstream.errors import ColdstreamError, UnavailableError
 
 

@@ -28,11 +28,11 @@ from coldstream.manifest.catalog import QueueName
 from coldstream.names import MAX_NAME, check_stream
 
 if TYPE_CHECKING:
-    from coldstream.agent.committed import CommittedOffsets
-    from coldstream.agent.gate import Gate
-    from coldstream.agent.members import Members
-    from coldstream.agent.progress import Progress
+    from coldstream.agent.broker.committed import CommittedOffsets
+    from coldstream.agent.broker.gate import Gate
+    from coldstream.agent.broker.members import Members
     from coldstream.agent.steering import SteeredAgent, Steering
+    from coldstream.agent.telling.progress import Progress
     from coldstream.cli.agent_service import Service
     from coldstream.ports import ClaimFunction
 
@@ -96,8 +96,8 @@ def _reloads(setup: Setup) -> bool:
 
 def _run(setup: Setup, log: AgentLog, early: list[int]) -> None:
     """Run the agent; `early` holds what has come of SIGHUP since the file was read."""
-    from coldstream.agent.notify import manager_of
     from coldstream.agent.steering import Steering
+    from coldstream.agent.telling.notify import manager_of
     from coldstream.cli.agent_service import Service
 
     options = setup.options
@@ -231,7 +231,7 @@ def _serve(stack: ExitStack, service: Service, port: int, address: str) -> None:
     Raises:
         InvalidInputError: nobody can listen there.
     """
-    from coldstream.agent.metrics import AgentMetrics, serving
+    from coldstream.agent.telling.metrics import AgentMetrics, serving
 
     worker = service.worker
     metrics = AgentMetrics(worker.figures, worker.names)
@@ -245,7 +245,7 @@ def _gate(options: AgentOptions) -> Gate:
     Raises:
         InvalidInputError: a URI is none, or the file of names is wrong.
     """
-    from coldstream.agent.gate import Gate
+    from coldstream.agent.broker.gate import Gate
     from coldstream.broker.connection import StreamUri
     from coldstream.broker.management import Management
     from coldstream.broker.node import Node
@@ -261,7 +261,7 @@ def _gate(options: AgentOptions) -> Gate:
 
 def _members(options: AgentOptions, gate: Gate) -> Members | None:
     """The members of every stream; None where the operator says that this is the last copy."""
-    from coldstream.agent.members import MembersOf
+    from coldstream.agent.broker.members import MembersOf
     from coldstream.broker.connection import StreamUri
     from coldstream.broker.management import Management
     from coldstream.broker.node import Node, StreamMembers
@@ -275,7 +275,7 @@ def _members(options: AgentOptions, gate: Gate) -> Members | None:
 
 
 def _committed(options: AgentOptions, gate: Gate | None) -> CommittedOffsets:
-    from coldstream.agent.committed import AllCommitted, CommittedFile
+    from coldstream.agent.broker.committed import AllCommitted, CommittedFile
 
     if gate is not None:
         return gate
@@ -301,7 +301,7 @@ def _agent(
     from coldstream.adapters.s3_send import Sender
     from coldstream.adapters.sqs import QueueCommitRequests
     from coldstream.adapters.wire import Waits
-    from coldstream.agent.lanes import Valve
+    from coldstream.agent.sending.lanes import Valve
     from coldstream.agent.steering import Steered, SteeredAgent
     from coldstream.usecases.claim_function import OwnRights
 

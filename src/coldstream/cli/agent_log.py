@@ -20,7 +20,7 @@ from coldstream.cli.agent_options import LogFormat
 from coldstream.errors import ColdstreamError
 
 if TYPE_CHECKING:
-    from coldstream.agent.progress import Progress
+    from coldstream.agent.telling.progress import Progress
 
 _MIB = 2**20
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from coldstream.cli.agent_log import AgentLog, Totals
 
 if TYPE_CHECKING:
-    from coldstream.agent.progress import Progress
+    from coldstream.agent.telling.progress import Progress
 
 
 def row_of(progress: Progress) -> dict[str, object]:

@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coldstream.agent.directory import nothing_found
-from coldstream.agent.notify import Manager
-from coldstream.agent.progress import Progress
+from coldstream.agent.disk.directory import nothing_found
 from coldstream.agent.steering import SteeredAgent
+from coldstream.agent.telling.notify import Manager
+from coldstream.agent.telling.progress import Progress
 from coldstream.cli.agent_file import read_file
 from coldstream.cli.agent_log import AgentLog, Totals
 from coldstream.cli.agent_progress import AgentProgress

@@ -143,7 +143,7 @@ def _of_broker(options: AgentOptions, samples: int) -> list[Check]:
     Raises:
         InvalidInputError: an option is none, or a file cannot be read.
     """
-    from coldstream.agent.committed import CommittedFile
+    from coldstream.agent.broker.committed import CommittedFile
     from coldstream.agent.doctor.broker import BrokerChecks
     from coldstream.agent.doctor.findings import Check, ok
     from coldstream.broker.connection import StreamUri

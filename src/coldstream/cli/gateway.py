@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from coldstream.adapters.place import Remote
-    from coldstream.agent.notify import Manager
+    from coldstream.agent.telling.notify import Manager
     from coldstream.gateway.site import Site
 
 gateway_app = typer.Typer(
@@ -95,8 +95,8 @@ async def _run(
     """Serve; `early` holds what has come of SIGHUP so far."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from coldstream.agent.metrics import serving
-    from coldstream.agent.notify import manager_of
+    from coldstream.agent.telling.metrics import serving
+    from coldstream.agent.telling.notify import manager_of
     from coldstream.gateway.server import Server
     from coldstream.reader import keep_freed_memory
 

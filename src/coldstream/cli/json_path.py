@@ -142,7 +142,7 @@ def _texts(message: AmqpMessage) -> Iterator[bytes | str]:
 
 def _parsed(body: bytes | str) -> JsonBody | None:
     """None if it is no JSON, or more than may be in memory."""
-    from coldstream.jobs.materialise.json_text import is_crowded
+    from coldstream.jobs.materialise.json_bodies.text import is_crowded
 
     try:
         text = (

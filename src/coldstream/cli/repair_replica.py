@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coldstream.agent.log import StreamLog
+from coldstream.agent.disk.log import StreamLog
 from coldstream.errors import CorruptDataError, NotFoundError
 from coldstream.osiris.chunk import CHUNK_HEADER_SIZE, Chunk, chunk_at, parse_chunk_header
 from coldstream.plans.cut import SegmentView

@@ -18,8 +18,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from coldstream.agent.log import StreamLog
-from coldstream.agent.proof import proved
+from coldstream.agent.broker.proof import proved
+from coldstream.agent.disk.log import StreamLog
 from coldstream.errors import CorruptDataError
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.parcel import parcels

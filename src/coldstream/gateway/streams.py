@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from coldstream.agent.log import StreamLog
+from coldstream.agent.disk.log import StreamLog
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.local_tier import LocalStream
 from coldstream.gateway.names import Found, Names

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
-from coldstream.agent.committed import AllCommitted
+from coldstream.agent.broker.committed import AllCommitted
 from coldstream.agent.host import Host
-from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
+from coldstream.agent.telling.progress import Progress
 from coldstream.manifest.entries import EntryKind
 from coldstream.remote.context import Context
 from coldstream.remote.roots import load

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coldstream.agent.committed import AllCommitted, CommittedOffsets
-from coldstream.agent.files import DISK, LogFile
-from coldstream.agent.progress import Progress
+from coldstream.agent.broker.committed import AllCommitted, CommittedOffsets
+from coldstream.agent.disk.files import DISK, LogFile
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
+from coldstream.agent.telling.progress import Progress
 from coldstream.errors import ColdstreamError, UnavailableError
 from coldstream.remote.context import Context
 from coldstream.usecases.claim_function import OwnRights

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coldstream.agent.directory import Directories, scan
-from coldstream.agent.files import DISK
+from coldstream.agent.disk.directory import Directories, scan
+from coldstream.agent.disk.files import DISK
 
 EPOCH_MS = 1_800_000_000_000
 

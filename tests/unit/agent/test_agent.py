@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.committed import CommittedFile
-from coldstream.agent.held import Held
-from coldstream.agent.history import CommittedHistory
+from coldstream.agent.broker.committed import CommittedFile
+from coldstream.agent.disk.held import Held
+from coldstream.agent.disk.history import CommittedHistory
+from coldstream.agent.disk.log import StreamLog
 from coldstream.agent.host import ThisMachine
-from coldstream.agent.log import StreamLog
-from coldstream.agent.progress import Progress
+from coldstream.agent.telling.progress import Progress
 from coldstream.errors import (
     CorruptDataError,
     FencedError,

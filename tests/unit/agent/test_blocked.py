@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coldstream.agent.files import DISK
-from coldstream.agent.held import Held
+from coldstream.agent.disk.files import DISK
+from coldstream.agent.disk.held import Held
 from coldstream.errors import CorruptDataError
 from coldstream_devkit.generator import write_stream
 from tests.unit.agent.conftest import Site

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldstream.agent.breaker import LONGEST_PAUSE, Breaker
+from coldstream.agent.sending.breaker import LONGEST_PAUSE, Breaker
 
 
 def breaker_of(most: int = 8, drawn: float = 0.5) -> Breaker:

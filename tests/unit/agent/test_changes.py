@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coldstream.agent.changes import Changes
-from coldstream.agent.files import DISK
-from coldstream.agent.log import StreamLog
+from coldstream.agent.disk.changes import Changes
+from coldstream.agent.disk.files import DISK
+from coldstream.agent.disk.log import StreamLog
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 
 STREAM = "__orders_1745252105682952932"

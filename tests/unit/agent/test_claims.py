@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from coldstream.agent.broker.members import LastCopy, check_alone
+from coldstream.agent.disk.history import CommittedHistory
+from coldstream.agent.disk.log import StreamLog
 from coldstream.agent.faults import StuckManifestError
-from coldstream.agent.history import CommittedHistory
-from coldstream.agent.log import StreamLog
-from coldstream.agent.members import LastCopy, check_alone
-from coldstream.agent.state import Behind, Cutting
+from coldstream.agent.stream.state import Behind, Cutting
 from coldstream.errors import DivergedError, LostRangeError, UnavailableError
 from coldstream.manifest.ledger import Ledger
 from coldstream.remote.publish import publish

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent import directory
-from coldstream.agent.committed import CommittedFile
-from coldstream.agent.directory import Scanner, scan
-from coldstream.agent.files import DISK
+from coldstream.agent.broker.committed import CommittedFile
+from coldstream.agent.disk import directory
+from coldstream.agent.disk.directory import Scanner, scan
+from coldstream.agent.disk.files import DISK
 from coldstream.agent.host import ThisMachine
 from coldstream.errors import InvalidInputError
 from coldstream.osiris.segment import segment_name

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.committed import AllCommitted, Known
+from coldstream.agent.broker.committed import AllCommitted, Known
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.telling import heartbeat_of
+from coldstream.agent.telling.heartbeat import heartbeat_of
 from coldstream.errors import PermissionDeniedError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
@@ -123,7 +123,7 @@ def test_one_whose_claims_fail_from_its_start_on_tells_its_lag_all_the_same(
     def refused(*_: object, **__: object) -> None:
         raise PermissionDeniedError("the claim is refused")
 
-    monkeypatch.setattr("coldstream.agent.perform.open_stream", refused)
+    monkeypatch.setattr("coldstream.agent.stream.perform.open_stream", refused)
     pair.run("writer", 900)
 
     row = pair.progress("writer")

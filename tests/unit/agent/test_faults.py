@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent import upload
-from coldstream.agent.progress import Progress
-from coldstream.agent.upload import BufferPool
+from coldstream.agent.sending import slices as upload
+from coldstream.agent.sending.slices import BufferPool
+from coldstream.agent.telling.progress import Progress
 from coldstream.errors import UnavailableError
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 from tests.support.slow import long, slow, some

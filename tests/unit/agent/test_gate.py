@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from coldstream.agent.files import DISK, Disk
-from coldstream.agent.gate import Gate
-from coldstream.agent.held import Held
-from coldstream.agent.log import StreamLog
+from coldstream.agent.broker.gate import Gate
+from coldstream.agent.disk.files import DISK, Disk
+from coldstream.agent.disk.held import Held
+from coldstream.agent.disk.log import StreamLog
 from coldstream.broker.answers import LogInError, NoMemberError
 from coldstream.broker.limits import Limits
 from coldstream.broker.management import Partition, StreamQueue

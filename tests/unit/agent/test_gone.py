@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.committed import Known
-from coldstream.agent.gate import Gate
-from coldstream.agent.history import CommittedHistory
-from coldstream.agent.log import StreamLog
-from coldstream.agent.members import MembersOf, NoStreamError
-from coldstream.agent.progress import Progress
+from coldstream.agent.broker.committed import Known
+from coldstream.agent.broker.gate import Gate
+from coldstream.agent.broker.members import MembersOf, NoStreamError
+from coldstream.agent.disk.history import CommittedHistory
+from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.telling.progress import Progress
 from coldstream.errors import (
     InvalidInputError,
     NotFoundError,
@@ -435,7 +435,7 @@ class Older:
 
 def deleted_with_a_gap(site: Site, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Run:
     """Uploads hang, and more segments come than may be held of one stream; then it is deleted."""
-    monkeypatch.setattr("coldstream.agent.held._OF_ONE_STREAM", 4)
+    monkeypatch.setattr("coldstream.agent.disk.held._OF_ONE_STREAM", 4)
     directory, machine = site.data_dir / STREAM, Machine()
     write_stream(directory, messages=20, chunk_messages=10)
     settings = {"poll_seconds": 1, "rescan_seconds": 5.0, **settings}

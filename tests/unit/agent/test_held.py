@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from coldstream.agent.files import DISK, LogFile, Stamp
-from coldstream.agent.held import Held
-from coldstream.agent.log import StreamLog
+from coldstream.agent.disk.files import DISK, LogFile, Stamp
+from coldstream.agent.disk.held import Held
+from coldstream.agent.disk.log import StreamLog
 from coldstream.osiris.index import INDEX_HEADER_SIZE
 from coldstream_devkit.generator import write_stream
 
@@ -485,7 +485,7 @@ def test_of_a_stream_that_nobody_has_looked_at_everything_is_held_and_files_lack
 def test_more_segments_of_a_stream_than_may_be_held_are_told(
     log: StreamLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coldstream.agent.held._OF_ONE_STREAM", 3)
+    monkeypatch.setattr("coldstream.agent.disk.held._OF_ONE_STREAM", 3)
     count = len(log.segments())
     assert count > 3
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from coldstream.agent.files import DISK, LogFile, Stamp
-from coldstream.agent.held import Held
-from coldstream.agent.log import StreamLog
+from coldstream.agent.disk.files import DISK, LogFile, Stamp
+from coldstream.agent.disk.held import Held
+from coldstream.agent.disk.log import StreamLog
 from coldstream.osiris.index import INDEX_DTYPE, INDEX_HEADER_SIZE
 from coldstream_devkit.generator import append_chunks, build_chunk
 

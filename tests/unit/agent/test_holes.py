@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.between import landed
-from coldstream.agent.commits import Commits
-from coldstream.agent.committed import AllCommitted, CommittedFile, Known
-from coldstream.agent.files import DISK
-from coldstream.agent.follower import Job, StreamFollower
-from coldstream.agent.gaps import Gaps
-from coldstream.agent.held import Held
-from coldstream.agent.log import StreamLog
+from coldstream.agent.broker.committed import AllCommitted, CommittedFile, Known
+from coldstream.agent.disk.files import DISK
+from coldstream.agent.disk.held import Held
+from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.sending.slices import fragment_size, upload
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.state import Course
-from coldstream.agent.upload import fragment_size, upload
+from coldstream.agent.stream.between import landed
+from coldstream.agent.stream.commits import Commits
+from coldstream.agent.stream.follower import Job, StreamFollower
+from coldstream.agent.stream.gaps import Gaps
+from coldstream.agent.stream.state import Course
 from coldstream.errors import (
     FencedError,
     LostRangeError,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.lanes import Lanes, Valve
+from coldstream.agent.sending.lanes import Lanes, Valve
 from coldstream.agent.settings import AgentSettings
 from coldstream.errors import PermissionDeniedError, UnavailableError
 from coldstream.ports.objects import CutShortError

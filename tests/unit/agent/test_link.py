@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldstream.agent.link import LEAST_PIECE, Link, TokenBucket, told
+from coldstream.agent.sending.link import LEAST_PIECE, Link, TokenBucket, told
 
 MIB = 2**20
 FULL = 64 * MIB

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent import log as module
-from coldstream.agent.files import DISK
-from coldstream.agent.log import StreamLog
+from coldstream.agent.disk import log as module
+from coldstream.agent.disk.files import DISK
+from coldstream.agent.disk.log import StreamLog
 from coldstream.errors import CorruptDataError
 from coldstream_devkit.generator import append_chunks, build_chunk
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from coldstream.agent.disk.log import StreamLog
 from coldstream.agent.faults import DamagedFileError
-from coldstream.agent.log import StreamLog
-from coldstream.agent.progress import Progress
+from coldstream.agent.telling.progress import Progress
 from coldstream.errors import ColdstreamError
 from coldstream_devkit.generator import write_stream
 

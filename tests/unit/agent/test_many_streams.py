@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.directory import Directories
-from coldstream.agent.follower import StreamFollower
-from coldstream.agent.progress import Progress
+from coldstream.agent.disk.directory import Directories
+from coldstream.agent.stream.follower import StreamFollower
+from coldstream.agent.telling.progress import Progress
 from coldstream_devkit.generator import write_stream
 
 from .conftest import Site

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from coldstream.agent.metrics import AgentMetrics, serving
-from coldstream.agent.progress import Progress, Standstill
-from coldstream.agent.watermarks import Mark, Watermarks
+from coldstream.agent.telling.metrics import AgentMetrics, serving
+from coldstream.agent.telling.progress import Progress, Standstill
+from coldstream.agent.telling.watermarks import Mark, Watermarks
 from coldstream.errors import InvalidInputError, UnavailableError
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.stream_words import MARKS
@@ -163,7 +163,8 @@ def test_who_opens_many_connections_takes_no_more_than_some_threads(
     metrics: AgentMetrics, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And once they are closed everybody is served again."""
-    monkeypatch.setattr("coldstream.agent.metrics._Quiet.timeout", 600)  # nobody is given up here
+    # Nobody is given up here.
+    monkeypatch.setattr("coldstream.agent.telling.metrics._Quiet.timeout", 600)
     silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
     # The last one is taken after all others: then whoever has no thread has been hung up on.
     silent[-1].settimeout(30)

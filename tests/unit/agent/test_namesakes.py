@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from coldstream.agent.files import Disk, LogFile
-from coldstream.agent.log import StreamLog
-from coldstream.agent.namesakes import _may_have
+from coldstream.agent.broker.namesakes import _may_have
+from coldstream.agent.disk.files import Disk, LogFile
+from coldstream.agent.disk.log import StreamLog
 from coldstream.broker.answers import NoMemberError
 from coldstream.broker.management import StreamQueue
 from coldstream.manifest.catalog import QueueName

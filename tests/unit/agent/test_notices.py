@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coldstream.agent.log import StreamLog
-from coldstream.agent.progress import Notices, of_truncation, translated
+from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.telling.progress import Notices, of_truncation, translated
 from coldstream.plans.claim import LocalChunk
 from coldstream.plans.truncate import Truncation
 

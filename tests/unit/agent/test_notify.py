@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coldstream.agent.notify import Manager, manager_of
+from coldstream.agent.telling.notify import Manager, manager_of
 
 
 class Ear:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent import link
 from coldstream.agent.host import ThisMachine
-from coldstream.agent.progress import Progress
+from coldstream.agent.sending import link
+from coldstream.agent.telling.progress import Progress
 from coldstream.errors import UnavailableError
 from coldstream.ports.objects import CutShortError
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
@@ -99,7 +99,7 @@ def test_what_was_not_held_amid_what_was_is_declared_lost_and_the_stream_goes_on
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of more segments than may be held of one stream, the oldest and the newest are."""
-    monkeypatch.setattr("coldstream.agent.held._OF_ONE_STREAM", 4)
+    monkeypatch.setattr("coldstream.agent.disk.held._OF_ONE_STREAM", 4)
     directory, machine, end = site.data_dir / STREAMS[0], Machine(), 220
     write_stream(directory, messages=20, chunk_messages=10)
     rolled: list[int] = []

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.committed import CommittedFile
+from coldstream.agent.broker.committed import CommittedFile
 from coldstream.errors import LostRangeError
 from coldstream.names import parse_data_key
 from coldstream_devkit.fragments import build_fragment

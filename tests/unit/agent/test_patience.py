@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.committed import AllCommitted, Known
-from coldstream.agent.files import DISK
-from coldstream.agent.held import Held
-from coldstream.agent.members import NoStreamError
+from coldstream.agent.broker.committed import AllCommitted, Known
+from coldstream.agent.broker.members import NoStreamError
+from coldstream.agent.disk.files import DISK
+from coldstream.agent.disk.held import Held
 from coldstream.errors import LostRangeError, NotFoundError, UnavailableError
 from coldstream.usecases.commit_runs import commit_runs
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.committed import AllCommitted, Known
-from coldstream.agent.files import DISK
-from coldstream.agent.held import Held
-from coldstream.agent.log import StreamLog
-from coldstream.agent.salvage import Proved, lost_from
+from coldstream.agent.broker.committed import AllCommitted, Known
+from coldstream.agent.disk.files import DISK
+from coldstream.agent.disk.held import Held
+from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.stream.salvage import Proved, lost_from
 from coldstream.errors import UnavailableError
 from coldstream.usecases.quarantine import current_record
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coldstream.agent import directory
-from coldstream.agent.directory import Directories
+from coldstream.agent.disk import directory
+from coldstream.agent.disk.directory import Directories
 from coldstream.agent.selection import TIERED, UNDECIDED, Selection, StreamRule, settings_for
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.steering import Steered, Steering

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from coldstream.agent.files import DISK, Disk, LogFile, LogFiles
-from coldstream.agent.gate import Gate
-from coldstream.agent.log import StreamLog
+from coldstream.agent.broker.gate import Gate
+from coldstream.agent.disk.files import DISK, Disk, LogFile, LogFiles
+from coldstream.agent.disk.log import StreamLog
 from coldstream.broker.management import StreamQueue
 from coldstream.errors import UnavailableError
 from coldstream_devkit.generator import write_stream

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from coldstream.agent.gate import Gate
+from coldstream.agent.broker.gate import Gate
 from coldstream.agent.host import ThisMachine
-from coldstream.agent.progress import Progress
 from coldstream.agent.run import Agent
 from coldstream.agent.selection import Selection, StreamRule
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.steering import Steered, SteeredAgent, Steering
+from coldstream.agent.telling.progress import Progress
 from coldstream.broker.connection import StreamUri
 from coldstream.broker.management import Management
 from coldstream.broker.node import Node

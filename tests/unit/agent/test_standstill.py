@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from coldstream.agent.progress import Notices
+from coldstream.agent.telling.progress import Notices
 from coldstream.errors import UnavailableError
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 

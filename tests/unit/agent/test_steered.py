@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from coldstream.adapters.memory import MemoryHeartbeats
-from coldstream.agent.committed import AllCommitted, Known
-from coldstream.agent.progress import Progress
+from coldstream.agent.broker.committed import AllCommitted, Known
 from coldstream.agent.selection import Selection, StreamRule
 from coldstream.agent.settings import AgentSettings
 from coldstream.agent.steering import SteeredAgent, Steering
+from coldstream.agent.telling.progress import Progress
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.heartbeats import Heartbeat
 from coldstream.usecases.claim_function import OwnRights

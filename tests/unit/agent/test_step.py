@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldstream.agent.between import failing, given_back, landed, vanished
-from coldstream.agent.cutting import OwnClaim
-from coldstream.agent.due import LEVEL_SECONDS, Reasons, settled, wake_at
-from coldstream.agent.effects import (
+from coldstream.agent.faults import LostLocallyError
+from coldstream.agent.settings import AgentSettings
+from coldstream.agent.stream.between import failing, given_back, landed, vanished
+from coldstream.agent.stream.cutting import OwnClaim
+from coldstream.agent.stream.due import LEVEL_SECONDS, Reasons, settled, wake_at
+from coldstream.agent.stream.effects import (
     BeginsAbove,
     Begun,
     Bridge,
@@ -40,11 +42,9 @@ from coldstream.agent.effects import (
     Watch,
     Watching,
 )
-from coldstream.agent.faults import LostLocallyError
-from coldstream.agent.gaps import Bridged
-from coldstream.agent.opening import Opened
-from coldstream.agent.settings import AgentSettings
-from coldstream.agent.state import (
+from coldstream.agent.stream.gaps import Bridged
+from coldstream.agent.stream.opening import Opened
+from coldstream.agent.stream.state import (
     Behind,
     Blocked,
     Course,
@@ -55,7 +55,7 @@ from coldstream.agent.state import (
     Suspect,
     Waiting,
 )
-from coldstream.agent.step import placed, step
+from coldstream.agent.stream.step import placed, step
 from coldstream.errors import CorruptDataError, FencedError, UnavailableError
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.ledger import Ledger

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.committed import AllCommitted
-from coldstream.agent.follower import Job, StreamFollower
+from coldstream.agent.broker.committed import AllCommitted
+from coldstream.agent.disk.log import StreamLog
 from coldstream.agent.host import ThisMachine
-from coldstream.agent.log import StreamLog
+from coldstream.agent.sending.slices import fragment_size, upload
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.upload import fragment_size, upload
+from coldstream.agent.stream.follower import Job, StreamFollower
 from coldstream.errors import ConflictError, UnavailableError
 from coldstream.manifest.catalog import StreamState
 from coldstream.usecases.claim_function import OwnRights

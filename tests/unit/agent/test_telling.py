@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from coldstream.adapters.memory import MemoryHeartbeats
-from coldstream.agent.progress import Progress, Standstill
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.telling import Beats, Teller, word_of
-from coldstream.agent.watermarks import Mark, Watermarks
+from coldstream.agent.telling.heartbeat import Beats, Teller, word_of
+from coldstream.agent.telling.progress import Progress, Standstill
+from coldstream.agent.telling.watermarks import Mark, Watermarks
 from coldstream.errors import UnavailableError
 from coldstream.plans.heartbeats import Heartbeat, NameWatch
 from coldstream.plans.stream_words import StreamWord, WordsPage, unpack

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.commits import Commits
-from coldstream.agent.due import LEVEL_SECONDS
-from coldstream.agent.log import StreamLog
-from coldstream.agent.progress import Notices
-from coldstream.agent.strangers import ForgedError, Strangers
+from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.stream.commits import Commits
+from coldstream.agent.stream.due import LEVEL_SECONDS
+from coldstream.agent.stream.strangers import ForgedError, Strangers
+from coldstream.agent.telling.progress import Notices
 from coldstream.errors import InvalidInputError
 from coldstream.manifest.catalog import QueueName
 from coldstream.manifest.entries import EntryKind

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.commits import Commits
-from coldstream.agent.log import StreamLog
-from coldstream.agent.progress import Notices
-from coldstream.agent.strangers import ForgedError, Strangers
+from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.stream.commits import Commits
+from coldstream.agent.stream.strangers import ForgedError, Strangers
+from coldstream.agent.telling.progress import Notices
 from coldstream.errors import ConflictError, DivergedError, FencedError, InvalidInputError
 from coldstream.fragment import HEADER
 from coldstream.manifest.catalog import Commit, QueueName
@@ -459,7 +459,7 @@ def test_what_is_compared_in_several_blocks_is_neither_forged_nor_damaged(
     write(site, 200)
     site.run(target_size=2**20)
     assert [each.next_offset for each in load(site.context(), STREAM).root.entries] == [200]
-    monkeypatch.setattr("coldstream.agent.strangers._BLOCK", 1)
+    monkeypatch.setattr("coldstream.agent.stream.strangers._BLOCK", 1)
     notices = Notices()
     strangers = Strangers(site.context(), StreamLog(site.data_dir / STREAM), 0.0, notices)
     strangers.opened(0, 0.0)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.gate import Gate
-from coldstream.agent.log import StreamLog
-from coldstream.agent.progress import Progress
+from coldstream.agent.broker.gate import Gate
+from coldstream.agent.disk.log import StreamLog
 from coldstream.agent.run import Agent
+from coldstream.agent.telling.progress import Progress
 from coldstream.errors import PermissionDeniedError, UnavailableError
 from coldstream.osiris.chunk import ChunkType
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from coldstream.adapters.memory import MemoryObjectStore
-from coldstream.agent.log import StreamLog
-from coldstream.agent.upload import BufferPool, FragmentNumbers, fragment_size, upload
+from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.sending.slices import BufferPool, FragmentNumbers, fragment_size, upload
 from coldstream.errors import CorruptDataError
 from coldstream.fragment import (
     HEADER,

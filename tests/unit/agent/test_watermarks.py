@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldstream.agent.committed import Known
-from coldstream.agent.log import StreamLog
+from coldstream.agent.broker.committed import Known
+from coldstream.agent.disk.log import StreamLog
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.watermarks import Sightings, Watermarks, WatermarkWatch, headroom
+from coldstream.agent.telling.watermarks import Sightings, Watermarks, WatermarkWatch, headroom
 from coldstream.osiris.chunk import ChunkType
 from coldstream_devkit.generator import append_chunks, build_chunk, write_stream
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
-from coldstream.agent.commits import Commits
+from coldstream.agent.stream.commits import Commits
 from coldstream.manifest.catalog import QueueName
 from coldstream.plans.claim import KnownHistory, LocalChunk
 from coldstream.reader.verify import verify_stream

@@ -15,8 +15,8 @@ from coldstream.adapters.glue_schemas import GlueSchemas
 from coldstream.bodies.protobuf import ProtobufBodies, message_indexes
 from coldstream.bodies.registry import GlueRegistry, HttpRegistry
 from coldstream.errors import CorruptDataError, InvalidInputError
-from coldstream.jobs.materialise.declared_protobuf import protobuf_fields
-from coldstream.jobs.materialise.json_body import Misfits, parse_bodies
+from coldstream.jobs.materialise.declared.protobuf_message import protobuf_fields
+from coldstream.jobs.materialise.json_bodies.bodies import Misfits, parse_bodies
 from coldstream.jobs.materialise.kinds import TIMESTAMP
 from tests.unit.bodies.test_avro import Answers, framed
 

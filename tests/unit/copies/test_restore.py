@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from coldstream.agent.log import StreamLog
+from coldstream.agent.disk.log import StreamLog
 from coldstream.copies import restore as copies
 from coldstream.copies.restore import HolesError, Progress, Restored, Target, planned, target
 from coldstream.copies.runs import HistoryChangedError

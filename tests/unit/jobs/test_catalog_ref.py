@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.catalog_ref import RestCatalogRef, TablePlace, parse_catalog
+from coldstream.jobs.materialise.iceberg.catalog_ref import (
+    RestCatalogRef,
+    TablePlace,
+    parse_catalog,
+)
 from coldstream.jobs.materialise.rules import Maintenance, TableRule, parse_rules
 from coldstream.jobs.materialise.upkeep import UpkeepSettings, check_upkeep
 

@@ -17,8 +17,8 @@ from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.compact import attempted
 from coldstream.jobs.materialise.erase import erase_rows
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.iceberg import IcebergTable
-from coldstream.jobs.materialise.latest import Latest, LatestKey
+from coldstream.jobs.materialise.iceberg.table import IcebergTable
+from coldstream.jobs.materialise.latest.rule import Latest, LatestKey
 from coldstream.jobs.materialise.maintain import Maintainer
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TablePartition, TableRule

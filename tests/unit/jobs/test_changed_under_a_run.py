@@ -13,7 +13,7 @@ from pyiceberg.types import DoubleType, LongType
 
 from coldstream.errors import ConflictError
 from coldstream.jobs.materialise.commit import commit
-from coldstream.jobs.materialise.iceberg import FILE_IO
+from coldstream.jobs.materialise.iceberg.table import FILE_IO
 from coldstream.jobs.materialise.table import Append, Loaded, Table
 from coldstream_devkit.suites.table import SCHEMA, TableSite, append_of_grown
 from tests.unit.jobs.test_iceberg import site_of

@@ -13,7 +13,7 @@ import pytest
 from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.bodies.steps import BodySteps
 from coldstream.jobs.materialise import task as tasks
-from coldstream.jobs.materialise.latest import Latest, LatestKey
+from coldstream.jobs.materialise.latest.rule import Latest, LatestKey
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema
 from coldstream.jobs.materialise.spark_engine import SplitSource

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise import json_body
-from coldstream.jobs.materialise.declared import parse_declared
-from coldstream.jobs.materialise.json_body import Misfits, parse_bodies
+from coldstream.jobs.materialise.declared.fields import parse_declared
+from coldstream.jobs.materialise.json_bodies import bodies as json_body
+from coldstream.jobs.materialise.json_bodies.bodies import Misfits, parse_bodies
 from coldstream.jobs.materialise.kinds import name_of
 
 LINES = """

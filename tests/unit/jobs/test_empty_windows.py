@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coldstream.errors import InternalError
-from coldstream.jobs.materialise.latest import Latest, LatestKey
+from coldstream.jobs.materialise.latest.rule import Latest, LatestKey
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TableFiles, TableRule

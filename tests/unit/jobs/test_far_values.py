@@ -25,7 +25,7 @@ from coldstream.errors import (
 )
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
+from coldstream.jobs.materialise.iceberg.table import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TablePartition
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, READ_COLUMNS, raw_schema

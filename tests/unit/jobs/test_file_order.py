@@ -18,7 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.iceberg import IcebergTable
+from coldstream.jobs.materialise.iceberg.table import IcebergTable
 from coldstream.jobs.materialise.open_file import OpenFile
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import new_schema

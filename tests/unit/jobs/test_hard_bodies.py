@@ -16,10 +16,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
+from coldstream.jobs.materialise.iceberg.buckets import Buckets
+from coldstream.jobs.materialise.iceberg.table import FILE_IO, IcebergTable
 from coldstream.jobs.materialise.kinds import name_of
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges

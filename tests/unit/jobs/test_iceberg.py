@@ -11,10 +11,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from coldstream.jobs.materialise.commit import commit
-from coldstream.jobs.materialise.declared import parse_declared
+from coldstream.jobs.materialise.declared.fields import parse_declared
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
-from coldstream.jobs.materialise.json_body import parse_bodies
+from coldstream.jobs.materialise.iceberg.table import FILE_IO, IcebergTable
+from coldstream.jobs.materialise.json_bodies.bodies import parse_bodies
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rows import with_type
 from coldstream.jobs.materialise.rules import TablePartition

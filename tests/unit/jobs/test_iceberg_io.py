@@ -17,8 +17,8 @@ from moto import mock_aws
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO, load_file_io
 
-from coldstream.jobs.materialise.iceberg import FILE_IO
-from coldstream.jobs.materialise.iceberg_state import Pointer, read_state, write_state
+from coldstream.jobs.materialise.iceberg.state_object import Pointer, read_state, write_state
+from coldstream.jobs.materialise.iceberg.table import FILE_IO
 from coldstream.jobs.materialise.state import TableState
 from coldstream.jobs.snapshots import (
     SnapshotTable,

@@ -13,9 +13,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import PyArrowFile
 
 from coldstream.errors import ConflictError, CorruptDataError, InvalidInputError
-from coldstream.jobs.materialise import iceberg_state
 from coldstream.jobs.materialise.commit import commit
-from coldstream.jobs.materialise.iceberg_state import (
+from coldstream.jobs.materialise.iceberg import state_object as iceberg_state
+from coldstream.jobs.materialise.iceberg.state_object import (
     APPEND_PROPERTY,
     SNAPSHOT_PROPERTY,
     STATE_PROPERTY,

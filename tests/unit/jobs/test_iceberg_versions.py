@@ -15,8 +15,8 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 
 from coldstream.errors import CorruptDataError, InvalidInputError
 from coldstream.jobs.materialise.commit import commit
-from coldstream.jobs.materialise.iceberg_state import history
-from coldstream.jobs.materialise.iceberg_versions import forgettable
+from coldstream.jobs.materialise.iceberg.state_object import history
+from coldstream.jobs.materialise.iceberg.versions import forgettable
 from coldstream.jobs.materialise.table import Loaded
 from coldstream_devkit.suites.table import SCHEMA, STREAM, TableSite, append_of, offsets
 from tests.unit.jobs.iceberg_history import compact, current, expire, set_back, set_properties

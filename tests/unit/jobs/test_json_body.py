@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldstream.jobs.materialise import json_body
-from coldstream.jobs.materialise.json_body import Parsed, parse_bodies
-from coldstream.jobs.materialise.json_text import MAX_VALUES, parse_object
+from coldstream.jobs.materialise.json_bodies import bodies as json_body
+from coldstream.jobs.materialise.json_bodies.bodies import Parsed, parse_bodies
+from coldstream.jobs.materialise.json_bodies.text import MAX_VALUES, parse_object
 from coldstream.jobs.materialise.schema import grown, merged
 
 KNOWN = pa.schema(

@@ -14,13 +14,13 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from coldstream.errors import ConflictError, InternalError, InvalidInputError
-from coldstream.jobs.materialise.buckets import Buckets
-from coldstream.jobs.materialise.declared import parse_declared
+from coldstream.jobs.materialise.declared.fields import parse_declared
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.iceberg import FILE_IO, IcebergTable
-from coldstream.jobs.materialise.json_body import Misfits
-from coldstream.jobs.materialise.latest import Keyless, Latest, LatestKey
-from coldstream.jobs.materialise.latest_merge import MergePiece, MergeResult, plan_merge
+from coldstream.jobs.materialise.iceberg.buckets import Buckets
+from coldstream.jobs.materialise.iceberg.table import FILE_IO, IcebergTable
+from coldstream.jobs.materialise.json_bodies.bodies import Misfits
+from coldstream.jobs.materialise.latest.merge import MergePiece, MergeResult, plan_merge
+from coldstream.jobs.materialise.latest.rule import Keyless, Latest, LatestKey
 from coldstream.jobs.materialise.maintain import Kept, Maintainer
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.rule_fit import new_schema

@@ -14,9 +14,9 @@ from coldstream.bodies.apply import BodyMaker
 from coldstream.bodies.steps import BodySteps, BodyType
 from coldstream.columns.schema import select
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.buckets import Buckets
-from coldstream.jobs.materialise.latest import Keyless, Latest, LatestKey
-from coldstream.jobs.materialise.latest_rows import keys_of, last_of, tombstones
+from coldstream.jobs.materialise.iceberg.buckets import Buckets
+from coldstream.jobs.materialise.latest.rows import keys_of, last_of, tombstones
+from coldstream.jobs.materialise.latest.rule import Keyless, Latest, LatestKey
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import parse_rules
 from coldstream.jobs.materialise.schema import READ_COLUMNS

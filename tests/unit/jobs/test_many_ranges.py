@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coldstream.jobs.materialise import ranges, state
-from coldstream.jobs.materialise.latest import Latest, LatestKey
+from coldstream.jobs.materialise.latest.rule import Latest, LatestKey
 from coldstream.jobs.materialise.rule_fit import new_schema
 from coldstream.jobs.materialise.rules import TableRule
 from tests.unit.jobs.test_materialise_run import ORDERS, Site

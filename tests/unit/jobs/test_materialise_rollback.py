@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from coldstream.jobs.materialise.engine import Task, TaskPiece
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.iceberg import IcebergTable
+from coldstream.jobs.materialise.iceberg.table import IcebergTable
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of
 from coldstream.jobs.materialise.task import perform

@@ -18,7 +18,6 @@ from coldstream.adapters.memory import MemoryObjectStore
 from coldstream.columns.schema import COLUMNS, select
 from coldstream.errors import ConflictError, CorruptDataError, InternalError, InvalidInputError
 from coldstream.jobs.materialise import task_rows
-from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.compact import (
     CompactPiece,
     CompactResult,
@@ -26,10 +25,11 @@ from coldstream.jobs.materialise.compact import (
     encode_compacted,
     parse_compacted,
 )
-from coldstream.jobs.materialise.declared import parse_declared
+from coldstream.jobs.materialise.declared.fields import parse_declared
 from coldstream.jobs.materialise.engine import StreamNow, Task, TaskPiece
-from coldstream.jobs.materialise.json_body import Misfits
-from coldstream.jobs.materialise.latest_merge import MergePiece, MergeResult, merge
+from coldstream.jobs.materialise.iceberg.buckets import Buckets
+from coldstream.jobs.materialise.json_bodies.bodies import Misfits
+from coldstream.jobs.materialise.latest.merge import MergePiece, MergeResult, merge
 from coldstream.jobs.materialise.maintain import Kept, Maintainer
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges

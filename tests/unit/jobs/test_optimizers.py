@@ -17,7 +17,7 @@ from coldstream.adapters.place import Place
 from coldstream.errors import InvalidInputError, PermissionDeniedError, UnavailableError
 from coldstream.jobs.materialise import upkeep
 from coldstream.jobs.materialise.commit import commit
-from coldstream.jobs.materialise.optimizers import (
+from coldstream.jobs.materialise.iceberg.optimizers import (
     Switched,
     account_of,
     configurations,

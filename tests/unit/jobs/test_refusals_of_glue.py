@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from coldstream.adapters.glue_schemas import GlueSchemas
 from coldstream.bodies.registry import GlueRegistry
 from coldstream.errors import ColdstreamError, PermissionDeniedError
-from coldstream.jobs.materialise.catalog_answers import answers
+from coldstream.jobs.materialise.iceberg.catalog_answers import answers
 from coldstream.jobs.snapshots import SnapshotTables
 
 #: What AWS answers to a wrong secret, an unknown key, an old session, and a missing right.

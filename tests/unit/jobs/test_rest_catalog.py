@@ -23,18 +23,18 @@ from coldstream.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
-from coldstream.jobs.materialise import rest_catalog
-from coldstream.jobs.materialise.catalog_answers import answers
-from coldstream.jobs.materialise.catalog_ref import RestCatalogRef, TablePlace
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.iceberg import IcebergTable
-from coldstream.jobs.materialise.open_tables import file_properties, open_tables
-from coldstream.jobs.materialise.rest_catalog import (
+from coldstream.jobs.materialise.iceberg import rest_catalog
+from coldstream.jobs.materialise.iceberg.catalog_answers import answers
+from coldstream.jobs.materialise.iceberg.catalog_ref import RestCatalogRef, TablePlace
+from coldstream.jobs.materialise.iceberg.open_tables import file_properties, open_tables
+from coldstream.jobs.materialise.iceberg.rest_catalog import (
     ENV_CREDENTIAL,
     ENV_TOKEN,
     open_rest_catalog,
 )
+from coldstream.jobs.materialise.iceberg.table import IcebergTable
 from coldstream.jobs.materialise.rules import TablePartition, TableRule
 from coldstream.jobs.materialise.table import AppendOutcome, Table
 from coldstream_devkit.suites.table import (

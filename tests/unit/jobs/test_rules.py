@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.json_body import Misfits
+from coldstream.jobs.materialise.json_bodies.bodies import Misfits
 from coldstream.jobs.materialise.rules import TablePartition, TableRule, parse_rules, rule_for
 
 

@@ -15,7 +15,7 @@ from coldstream.errors import ColdstreamError, InternalError, UnavailableError
 from coldstream.jobs.materialise import upkeep
 from coldstream.jobs.materialise.compact import CompactPiece, CompactResult, attempted
 from coldstream.jobs.materialise.engine import TaskPiece
-from coldstream.jobs.materialise.latest import rule_latest
+from coldstream.jobs.materialise.latest.rule import rule_latest
 from coldstream.jobs.materialise.maintain import Kept
 from coldstream.jobs.materialise.plan import BackfillWindow, task_windows, tasks_of
 from coldstream.jobs.materialise.rules import TableFiles, TableRule

@@ -18,7 +18,7 @@ from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.commit import commit
 from coldstream.jobs.materialise.compact import CompactPiece, CompactResult, compact
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.iceberg import IcebergTable
+from coldstream.jobs.materialise.iceberg.table import IcebergTable
 from coldstream.jobs.materialise.maintain import Kept, Maintainer
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TablePartition

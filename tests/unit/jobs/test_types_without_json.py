@@ -22,9 +22,9 @@ from pyiceberg.types import (
 )
 
 from coldstream.errors import InternalError
-from coldstream.jobs.materialise import json_body
-from coldstream.jobs.materialise.json_body import Parsed, parse_bodies
-from coldstream.jobs.materialise.latest import Latest, LatestKey
+from coldstream.jobs.materialise.json_bodies import bodies as json_body
+from coldstream.jobs.materialise.json_bodies.bodies import Parsed, parse_bodies
+from coldstream.jobs.materialise.latest.rule import Latest, LatestKey
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.task import perform
 from coldstream_devkit.suites.table import STREAM

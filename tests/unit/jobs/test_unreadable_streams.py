@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from coldstream.columns.schema import select
 from coldstream.errors import CorruptDataError, ErrorKind, NotFoundError
-from coldstream.jobs.materialise.latest import Latest, LatestKey
+from coldstream.jobs.materialise.latest.rule import Latest, LatestKey
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rule_fit import new_schema

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from coldstream.jobs.materialise.engine import TaskPiece
-from coldstream.jobs.materialise.latest import Latest, LatestKey
+from coldstream.jobs.materialise.latest.rule import Latest, LatestKey
 from coldstream.jobs.materialise.plan import files_of, task_windows
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.rules import TableFiles, TablePartition, TableRule

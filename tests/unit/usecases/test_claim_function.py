@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coldstream.agent.commits import Commits
+from coldstream.agent.stream.commits import Commits
 from coldstream.errors import (
     ConflictError,
     FencedError,

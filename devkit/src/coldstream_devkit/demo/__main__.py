@@ -25,10 +25,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from coldstream import deployment
-from coldstream.agent.committed import CommittedFile
-from coldstream.agent.progress import Progress as StreamProgress
+from coldstream.agent.broker.committed import CommittedFile
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
+from coldstream.agent.telling.progress import Progress as StreamProgress
 from coldstream.cli.agent import read_names
 from coldstream.cli.connect import claim_function, connect
 from coldstream.cli.exit_codes import ExitCode, exit_code_of

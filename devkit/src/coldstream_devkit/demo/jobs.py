@@ -20,7 +20,7 @@ from rich.table import Table
 
 from coldstream import deployment
 from coldstream.adapters.place import Place
-from coldstream.jobs.materialise.open_tables import glue_catalog
+from coldstream.jobs.materialise.iceberg.open_tables import glue_catalog
 
 _LONGEST_WAIT = 300.0
 _OVER = frozenset({"SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED", "ERROR"})

@@ -24,7 +24,7 @@ from rich.table import Table
 from coldstream import deployment, names
 from coldstream.adapters.dynamodb_policies import DynamoPolicies
 from coldstream.adapters.stepfunctions import StepFunctionsWorkflows
-from coldstream.agent.committed import CommittedFile
+from coldstream.agent.broker.committed import CommittedFile
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
 from coldstream.cli.connect import claim_function

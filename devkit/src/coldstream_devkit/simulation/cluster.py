@@ -20,7 +20,7 @@ from operator import attrgetter
 from pathlib import Path
 from struct import Struct
 
-from coldstream.agent.files import LogFile, Stamp
+from coldstream.agent.disk.files import LogFile, Stamp
 from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX
 from coldstream.osiris.amqp import encode_data
 from coldstream.osiris.index import INDEX_HEADER

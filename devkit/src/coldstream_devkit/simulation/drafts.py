@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
-from coldstream.agent import gaps
-from coldstream.agent import step as steps
-from coldstream.agent.files import Disk, LogFile
+from coldstream.agent.disk.files import Disk, LogFile
+from coldstream.agent.stream import gaps
+from coldstream.agent.stream import step as steps
 from coldstream.errors import RefusedFragmentError
 from coldstream.fragment import Trailer, build_trailer
 from coldstream.manifest.node import Node

@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from coldstream.agent.follower import StreamFollower
+from coldstream.agent.stream.follower import StreamFollower
 from coldstream.manifest.entries import Entries, Entry
 from coldstream.manifest.ledger import Ledger
 from coldstream.manifest.node import Node

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from coldstream.agent import removed, step, strangers, upload
+from coldstream.agent.disk import removed
+from coldstream.agent.sending import slices as upload
+from coldstream.agent.stream import step, strangers
 from coldstream.manifest import ledger, root, tree
 from coldstream.osiris import blank
 from coldstream.plans import claim as claiming

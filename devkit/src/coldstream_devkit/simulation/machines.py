@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from coldstream.agent.directory import Directories
-from coldstream.agent.files import LogFile, LogFiles, Stamp
+from coldstream.agent.disk.directory import Directories
+from coldstream.agent.disk.files import LogFile, LogFiles, Stamp
 from coldstream.agent.host import Condition, Flag, Mailbox, Workers
 from coldstream_devkit.simulation.cluster import Replica, ReplicaFiles
 from coldstream_devkit.simulation.scheduler import Scheduler, Task

@@ -14,9 +14,10 @@ from typing import Any
 
 from coldstream.adapters import memory
 from coldstream.adapters.memory import MemoryCatalog, MemoryObjectStore
-from coldstream.agent import gaps, gate
-from coldstream.agent.history import CommittedHistory
-from coldstream.agent.log import StreamLog
+from coldstream.agent.broker import gate
+from coldstream.agent.disk.history import CommittedHistory
+from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.stream import gaps
 from coldstream.errors import AlreadyExistsError, NotFoundError
 from coldstream.fragment import Buffer
 from coldstream.manifest.catalog import CatalogItem, Commit, QueueName, StreamState, moved

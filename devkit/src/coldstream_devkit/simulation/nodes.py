@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coldstream.agent.gate import Gate
-from coldstream.agent.members import Members
-from coldstream.agent.progress import Progress
+from coldstream.agent.broker.gate import Gate
+from coldstream.agent.broker.members import Members
 from coldstream.agent.run import Agent
 from coldstream.agent.settings import AgentSettings
-from coldstream.agent.strangers import ForgedError
+from coldstream.agent.stream.strangers import ForgedError
+from coldstream.agent.telling.progress import Progress
 from coldstream.broker.answers import NoMemberError
 from coldstream.broker.management import Partition, StreamQueue
 from coldstream.errors import ColdstreamError, UnavailableError
@@ -126,7 +126,7 @@ class SimMembers:
         self._asked = asked
 
     def earliest(self, stream: str) -> int | None:
-        """As `agent.members.Members` says."""
+        """As `agent.broker.members.Members` says."""
         self._scheduler.pause()
         self._asked(stream)
         cluster, own = self._clusters[stream], self._node.replicas[stream]
@@ -137,7 +137,7 @@ class SimMembers:
         return min((each.begin for each in others if each.tail > each.begin), default=None)
 
     def lone(self, stream: str) -> bool:
-        """As `agent.members.Members` says."""
+        """As `agent.broker.members.Members` says."""
         return len(self._clusters[stream].replicas) == 1
 
     def _enough(self, answers: int, cluster: Cluster) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from coldstream.agent.commits import Commits
+from coldstream.agent.stream.commits import Commits
 from coldstream.errors import ConflictError, InvalidInputError
 from coldstream.manifest.catalog import QueueName, StreamState
 from coldstream.manifest.entries import EntryKind

@@ -11,10 +11,10 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from coldstream.agent.directory import scan
+from coldstream.agent.broker.gate import Gate
+from coldstream.agent.disk.directory import scan
+from coldstream.agent.disk.log import StreamLog
 from coldstream.agent.doctor.findings import Check, Finding, failed, of_error, ok, warning
-from coldstream.agent.gate import Gate
-from coldstream.agent.log import StreamLog
 from coldstream.broker.connection import Connection, StreamUri
 from coldstream.broker.management import Management, StreamQueue
 from coldstream.broker.node import Node

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from coldstream.agent.directory import scan
+from coldstream.agent.disk.directory import scan
+from coldstream.agent.disk.files import DISK
+from coldstream.agent.disk.log import StreamLog
 from coldstream.agent.doctor.findings import Finding, failed, ok, warning
-from coldstream.agent.files import DISK
-from coldstream.agent.log import StreamLog
 from coldstream.errors import ColdstreamError
 from coldstream.osiris.chunk import parse_chunk_header
 from coldstream.wording import listed

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from coldstream.agent.commits import Commits
 from coldstream.agent.doctor.findings import Check, Finding, failed, ok, warning
+from coldstream.agent.stream.commits import Commits
 from coldstream.errors import CorruptDataError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.plans.probe import EPOCH, MOST, ProbeLog, choose, probe_name

@@ -16,8 +16,8 @@ import pyarrow as pa
 from coldstream.errors import ColdstreamError
 from coldstream.jobs.materialise.engine import Engine, TaskPiece
 from coldstream.jobs.materialise.kinds import name_of
-from coldstream.jobs.materialise.latest import key_column
-from coldstream.jobs.materialise.latest_rows import staged_schema
+from coldstream.jobs.materialise.latest.rows import staged_schema
+from coldstream.jobs.materialise.latest.rule import key_column
 from coldstream.jobs.materialise.rule_fit import new_schema, with_rule
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.schema import (

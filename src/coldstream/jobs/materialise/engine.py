@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from coldstream.jobs.materialise.compact import CompactPiece, CompactResult
-from coldstream.jobs.materialise.latest_merge import MergePiece, MergeResult
+from coldstream.jobs.materialise.latest.merge import MergePiece, MergeResult
 from coldstream.jobs.materialise.ranges import Ranges
 from coldstream.jobs.materialise.task_result import TaskResult
 from coldstream.jobs.materialise.task_rows import TaskRules

@@ -24,6 +24,7 @@ from coldstream.jobs.arguments import (
 from coldstream.jobs.materialise.choose import Chosen, Meant, choose
 from coldstream.jobs.materialise.engine import StreamNow
 from coldstream.jobs.materialise.failures import failed, mixed
+from coldstream.jobs.materialise.iceberg.open_tables import open_tables
 from coldstream.jobs.materialise.job_arguments import (
     DRY_RUN,
     EXPIRE,
@@ -39,7 +40,6 @@ from coldstream.jobs.materialise.job_arguments import (
     WINDOW_BYTES,
     rules_of,
 )
-from coldstream.jobs.materialise.open_tables import open_tables
 from coldstream.jobs.materialise.plan import BackfillWindow
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.run import Runner

@@ -17,9 +17,9 @@ from coldstream.jobs.arguments import (
     text,
     whole_number,
 )
-from coldstream.jobs.materialise.catalog_ref import GLUE, parse_catalog
-from coldstream.jobs.materialise.json_body import Misfits
-from coldstream.jobs.materialise.latest import DEFAULT_BUCKETS, Keyless, rule_latest
+from coldstream.jobs.materialise.iceberg.catalog_ref import GLUE, parse_catalog
+from coldstream.jobs.materialise.json_bodies.bodies import Misfits
+from coldstream.jobs.materialise.latest.rule import DEFAULT_BUCKETS, Keyless, rule_latest
 from coldstream.jobs.materialise.open_file import DEFAULT_GROUP_BYTES
 from coldstream.jobs.materialise.rule_bodies import rule_body
 from coldstream.jobs.materialise.rules import (

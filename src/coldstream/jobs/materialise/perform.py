@@ -16,7 +16,7 @@ import pyarrow as pa
 from coldstream.errors import ColdstreamError
 from coldstream.jobs.materialise.column_plan import grows
 from coldstream.jobs.materialise.engine import Engine, Task, TaskPiece
-from coldstream.jobs.materialise.latest_rows import staged_schema
+from coldstream.jobs.materialise.latest.rows import staged_schema
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.run_settings import RunSettings, layout_of
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, dead_schema

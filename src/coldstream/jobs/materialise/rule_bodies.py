@@ -17,7 +17,7 @@ from coldstream.bodies.lines import TEXT_FIELD
 from coldstream.bodies.load import loaded
 from coldstream.bodies.steps import MAX_BODY_BYTES, BodySteps, BodyType
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.declared import avro_fields, of_document, parse_declared
+from coldstream.jobs.materialise.declared.fields import avro_fields, of_document, parse_declared
 from coldstream.quantities import parse_size
 
 #: Words of a rule that this is about.
@@ -90,7 +90,7 @@ def rule_body(given: Mapping[str, Any], read: Callable[[str], str]) -> RuleBody:
             declared = avro_fields(json.loads(steps.schema))
         case BodyType.PROTOBUF:
             # Only who has such bodies needs the library to be there.
-            from coldstream.jobs.materialise.declared_protobuf import protobuf_fields
+            from coldstream.jobs.materialise.declared.protobuf_message import protobuf_fields
 
             declared = protobuf_fields(steps.schema, steps.message)
         case BodyType.TEXT:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from coldstream.errors import InvalidInputError
 from coldstream.jobs.materialise.kinds import name_of, stored
-from coldstream.jobs.materialise.latest import key_column
+from coldstream.jobs.materialise.latest.rule import key_column
 from coldstream.jobs.materialise.rules import TableRule
 from coldstream.jobs.materialise.schema import (
     NAME_COLUMNS,

@@ -26,11 +26,11 @@ import pyarrow as pa
 
 from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.buckets import Buckets
-from coldstream.jobs.materialise.catalog_ref import RestCatalogRef, parse_catalog
-from coldstream.jobs.materialise.json_body import Misfits
-from coldstream.jobs.materialise.latest import WORDS as LATEST_WORDS
-from coldstream.jobs.materialise.latest import Latest, key_column, rule_latest
+from coldstream.jobs.materialise.iceberg.buckets import Buckets
+from coldstream.jobs.materialise.iceberg.catalog_ref import RestCatalogRef, parse_catalog
+from coldstream.jobs.materialise.json_bodies.bodies import Misfits
+from coldstream.jobs.materialise.latest.rule import WORDS as LATEST_WORDS
+from coldstream.jobs.materialise.latest.rule import Latest, key_column, rule_latest
 from coldstream.jobs.materialise.rule_bodies import DECODED, rule_body
 from coldstream.jobs.materialise.rule_bodies import WORDS as BODY_WORDS
 from coldstream.jobs.materialise.schema import EXTRA_COLUMNS

@@ -25,7 +25,7 @@ from coldstream.errors import (
 from coldstream.jobs.materialise.column_plan import grows, plan_columns, sample_of
 from coldstream.jobs.materialise.engine import Engine, StreamNow, TaskPiece
 from coldstream.jobs.materialise.erase import erase_all
-from coldstream.jobs.materialise.latest_commit import Merging
+from coldstream.jobs.materialise.latest.commit import Merging
 from coldstream.jobs.materialise.perform import Performer, without
 from coldstream.jobs.materialise.plan import (
     Wanted,

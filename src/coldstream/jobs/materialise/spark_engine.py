@@ -30,7 +30,7 @@ from coldstream.jobs.materialise.compact import (
 from coldstream.jobs.materialise.engine import StreamNow, Task, TaskPiece
 from coldstream.jobs.materialise.erase import erased_now
 from coldstream.jobs.materialise.files import StoredFiles
-from coldstream.jobs.materialise.latest_merge import (
+from coldstream.jobs.materialise.latest.merge import (
     MergePiece,
     MergeResult,
     encode_merged,

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coldstream.jobs.materialise.json_fit import printable
-from coldstream.jobs.materialise.json_text import parse_object
+from coldstream.jobs.materialise.json_bodies.fit import printable
+from coldstream.jobs.materialise.json_bodies.text import parse_object
 from coldstream.jobs.materialise.schema import MAX_FIELDS, RESCUED
 from coldstream.jobs.materialise.transform import Transformed
 

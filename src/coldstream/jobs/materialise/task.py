@@ -26,7 +26,7 @@ from coldstream.errors import (
     UnknownVersionError,
 )
 from coldstream.jobs.materialise.files import Files
-from coldstream.jobs.materialise.latest_rows import last_of
+from coldstream.jobs.materialise.latest.rows import last_of
 from coldstream.jobs.materialise.schema import DEAD_COLUMNS, dead_schema, merged
 from coldstream.jobs.materialise.task_result import TaskResult
 from coldstream.jobs.materialise.task_rows import (

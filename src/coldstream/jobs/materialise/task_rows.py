@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from coldstream.bodies.steps import NO_STEPS, BodySteps
 from coldstream.errors import ColdstreamError, InternalError
-from coldstream.jobs.materialise.json_body import Misfits
-from coldstream.jobs.materialise.latest import Latest
-from coldstream.jobs.materialise.latest_rows import latest_rows
+from coldstream.jobs.materialise.json_bodies.bodies import Misfits
+from coldstream.jobs.materialise.latest.rows import latest_rows
+from coldstream.jobs.materialise.latest.rule import Latest
 from coldstream.jobs.materialise.transform import Transformed, joined, refused, transform
 from coldstream.jobs.materialise.write import FileLayout, attempt
 from coldstream.osiris.body import BodyFormat

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coldstream.errors import InvalidInputError
-from coldstream.jobs.materialise.json_body import Misfits, parse_bodies
+from coldstream.jobs.materialise.json_bodies.bodies import Misfits, parse_bodies
 from coldstream.jobs.materialise.kinds import stored, unstorable
 from coldstream.jobs.materialise.rows import with_type
 from coldstream.jobs.materialise.schema import (

@@ -13,18 +13,18 @@ import pyarrow as pa
 from coldstream.adapters.place import Place, client
 from coldstream.clock import pause
 from coldstream.errors import ColdstreamError, InvalidInputError
-from coldstream.jobs.materialise.buckets import Buckets
-from coldstream.jobs.materialise.catalog_ref import TablePlace
 from coldstream.jobs.materialise.engine import Engine
-from coldstream.jobs.materialise.maintain import Maintainer
-from coldstream.jobs.materialise.open_file import DEFAULT_GROUP_BYTES
-from coldstream.jobs.materialise.open_tables import open_bucket
-from coldstream.jobs.materialise.optimizers import (
+from coldstream.jobs.materialise.iceberg.buckets import Buckets
+from coldstream.jobs.materialise.iceberg.catalog_ref import TablePlace
+from coldstream.jobs.materialise.iceberg.open_tables import open_bucket
+from coldstream.jobs.materialise.iceberg.optimizers import (
     SNAPSHOT_DAYS,
     account_of,
     configurations,
     switch_on,
 )
+from coldstream.jobs.materialise.maintain import Maintainer
+from coldstream.jobs.materialise.open_file import DEFAULT_GROUP_BYTES
 from coldstream.jobs.materialise.rule_fit import new_schema
 from coldstream.jobs.materialise.rules import Maintenance, TableRule
 from coldstream.jobs.materialise.schema import KEY_COLUMNS, columns_of, dead_schema

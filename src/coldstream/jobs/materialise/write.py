@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coldstream.errors import InternalError
-from coldstream.jobs.materialise.buckets import Buckets
 from coldstream.jobs.materialise.files import Files
+from coldstream.jobs.materialise.iceberg.buckets import Buckets
 from coldstream.jobs.materialise.open_file import (
     DEFAULT_GROUP_BYTES,
     OpenFile,

@@ -1,0 +1,1 @@
+"""What the agent asks of brokers, and what their answers prove."""

@@ -1,0 +1,1 @@
+"""One stream, as one value that `step` moves on, and who does what it decides."""

@@ -1,0 +1,1 @@
+"""What an agent says of itself: metrics, heartbeats, progress, and what is told to systemd."""

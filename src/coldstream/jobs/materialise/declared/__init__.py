@@ -1,0 +1,1 @@
+"""The fields that a rule declares, in each way to write them down."""

@@ -1,0 +1,1 @@
+"""Tables of Iceberg without a JVM, and the catalogs that know them."""

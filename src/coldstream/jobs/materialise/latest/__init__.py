@@ -1,0 +1,1 @@
+"""Tables of the last message of each key."""
