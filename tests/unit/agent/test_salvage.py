@@ -11,12 +11,15 @@ from coldstream.agent.broker.committed import AllCommitted, Known
 from coldstream.agent.disk.files import DISK
 from coldstream.agent.disk.held import Held
 from coldstream.agent.disk.log import StreamLog
+from coldstream.agent.sending.slices import Job
 from coldstream.agent.stream.salvage import Proved, lost_from
-from coldstream.errors import UnavailableError
+from coldstream.errors import CorruptDataError, PermissionDeniedError, UnavailableError
+from coldstream.osiris.segment import segment_name
 from coldstream.usecases.quarantine import current_record
+from coldstream_devkit.generator import write_stream
 
 from .conftest import Site
-from .test_holes import STREAM, Steps, claimed, tree, write
+from .test_holes import SEGMENT, STREAM, Steps, claimed, tree, write
 
 
 class Proves(AllCommitted):
@@ -37,10 +40,12 @@ class Proves(AllCommitted):
 class Scene:
     """Offsets below 100 are published, 200 are proved, and the rest waits for its upload."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, segment_bytes: int = SEGMENT) -> None:
         claimed(site, 100)
         self.site, self.proves = site, Proves(200)
-        write(site, 200)
+        write_stream(
+            site.data_dir / STREAM, messages=200, chunk_messages=10, segment_bytes=segment_bytes
+        )
         self.held = Held(DISK, budget=2**30, most=1000)
         self.steps = Steps(site, held=self.held, committed=self.proves)
         self.steps.step(most=0)
@@ -58,7 +63,8 @@ class Scene:
     def go_on(self) -> list[str]:
         """What the agent says while it uploads all that there is."""
         self.steps.go_on(12)
-        return list(self.steps.follower.progress.notices)
+        told = self.steps.follower.progress.notices
+        return [each for each in told if "no progress" not in each]
 
     def cut_off(self) -> list[tuple[int, int]]:
         _, record = current_record(self.site.context(), STREAM)
@@ -146,25 +152,160 @@ def test_what_was_never_known_to_be_committed_is_not_uploaded_for_an_older_epoch
     assert "offsets 100 to 149" in said[0]
 
 
-def test_nothing_is_claimed_while_the_store_does_not_take_what_is_to_be_kept(
+def test_what_does_not_reach_the_store_is_tried_again_and_the_new_history_waits_for_ten_tries(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.lose(0, 60)
-    put, away = scene.site.store.put, True
+    refused = refuse(scene, monkeypatch, above=150)
+    scene.steps.go_on(6)
+    assert tree(scene.site) == [(0, 150, "FRAGMENT")]
 
-    def fails(*arguments: Any, **more: Any) -> Any:
-        if away:
-            raise UnavailableError("nobody answers")
-        return put(*arguments, **more)
-
-    monkeypatch.setattr(scene.site.store, "put", fails)
-    assert scene.go_on() == []
-    assert tree(scene.site) == [(0, 100, "FRAGMENT")]
-
-    away = False
+    refused.clear()
     scene.go_on()
     assert tree(scene.site) == [(0, 60, "FRAGMENT")]
     assert scene.cut_off() == [(0, 200)]
+
+
+def test_what_the_store_refuses_for_good_holds_up_no_new_history(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.lose(0, 60)
+    refuse(scene, monkeypatch, above=150)
+
+    said = [*scene.go_on(), *scene.go_on(), *scene.go_on()]
+
+    assert tree(scene.site) == [(0, 60, "FRAGMENT")]
+    assert scene.cut_off() == [(0, 150)]
+    assert any("offsets 100 to 149" in each and "has uploaded them" in each for each in said)
+    (lost,) = {each for each in said if "in no tier" in each}
+    assert "offsets 150 to 199" in lost
+    assert "could not be uploaded (nobody may put that)" in lost
+
+
+def refuse(scene: Scene, monkeypatch: pytest.MonkeyPatch, *, above: int) -> set[int]:
+    """Refuse what of epoch 1 begins above an offset, while the set has one."""
+    upload, refused = scene.steps.upload, {above}
+
+    def fails(job: Job) -> None:
+        if job.placement.epoch == 1 and refused and job.piece.first_offset >= min(refused):
+            error = PermissionDeniedError("nobody may put that")
+            scene.steps.follower.failed(job.piece, error, scene.steps.now)
+        else:
+            upload(job)
+
+    monkeypatch.setattr(scene.steps, "upload", fails)
+    return refused
+
+
+def test_damage_in_what_is_held_costs_what_is_behind_it_and_is_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = scene.site.data_dir / STREAM
+    path = directory / segment_name(150)
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(data)
+    scene.lose(0, 60)
+    upload = scene.steps.upload
+
+    def tries(job: Job) -> None:
+        try:
+            upload(job)
+        except CorruptDataError as exc:
+            scene.steps.follower.failed(job.piece, exc, scene.steps.now)
+
+    monkeypatch.setattr(scene.steps, "upload", tries)
+    said = [*scene.go_on(), *scene.go_on()]
+
+    assert scene.cut_off() == [(0, 150)]
+    (lost,) = {each for each in said if "in no tier" in each}
+    assert "offsets 150 to 199" in lost
+    assert "could not be uploaded" in lost
+
+
+@pytest.mark.parametrize(("chunks", "segment"), [(7, 11_000), (7, 22_000), (10, 10_000)])
+@pytest.mark.parametrize("old", [30_000, 90_000])
+def test_a_log_that_was_made_anew_and_is_longer_hides_nothing_of_what_is_held(
+    site: Site, old: int, chunks: int, segment: int
+) -> None:
+    """Its segments lie between the old ones, and have their names."""
+    scene = Scene(site, segment_bytes=old)
+    directory = site.data_dir / STREAM
+    for path in directory.iterdir():
+        path.unlink()
+    for messages in (50, 301):
+        scene.steps.step(most=0)
+        scene.held.keep_new(directory, proved=200)
+        for path in directory.iterdir():
+            path.unlink()
+        write_stream(
+            directory, messages=messages, chunk_messages=chunks, epochs=((2, 0),), seed=2,
+            segment_bytes=segment,
+        )  # fmt: skip
+    scene.proves.offset, scene.proves.epoch = 301, 2
+
+    said = scene.go_on()
+
+    assert scene.cut_off() == [(0, 200)]
+    assert "offsets 100 to 199 were committed in epoch 1" in said[0]
+    assert scene.held.unlinked_bytes == 0
+    assert not any("in no tier" in each for each in said)
+
+
+def test_of_two_losses_before_a_claim_the_claimed_history_is_kept_and_the_other_is_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as away:
+        away.setattr(scene.site.catalog, "get", no_answer)
+        scene.lose(0, 260)
+        scene.steps.step(100, most=0)
+        scene.steps.step(100, most=0)
+        scene.proves.epoch = 2
+        for path in (scene.site.data_dir / STREAM).iterdir():
+            path.unlink()
+        write(scene.site, 40, epochs=((3, 0),), seed=3)
+        scene.proves.offset, scene.proves.epoch = 40, 3
+        scene.steps.step(100, most=0)
+
+    said = scene.go_on()
+
+    assert tree(scene.site) == [(0, 40, "FRAGMENT")]
+    assert scene.cut_off() == [(0, 200)]
+    assert any("offsets 100 to 199 were committed in epoch 1" in each for each in said)
+    (lost,) = {each for each in said if "in no tier" in each}
+    assert "offsets 0 to 259 were committed in epoch 2" in lost
+
+
+def no_answer(stream: str) -> None:
+    raise UnavailableError("nobody answers", stream=stream)
+
+
+def test_what_another_agent_has_saved_is_not_called_lost(scene: Scene) -> None:
+    held = Held(DISK, budget=2**30, most=1000)
+    other = Steps(scene.site, held=held, committed=scene.proves)
+    other.step(most=0)
+    scene.lose(0, 60)
+    other.step(most=0)
+    other.go_on(12)
+    assert scene.cut_off() == [(0, 200)]
+
+    assert not any("no tier" in each for each in scene.go_on())
+
+
+def test_what_cannot_be_uploaded_again_and_again_takes_no_memory(scene: Scene) -> None:
+    """The frames of an error hold what was there when it was raised, and the error before it."""
+    errors = []
+    for _ in range(3):
+        scene.steps.follower.trouble(_raised(), scene.steps.now)
+        errors.append(scene.steps.follower.progress.error)
+    assert [getattr(each, "__traceback__", "none") for each in errors] == [None] * 3
+
+
+def _raised() -> Exception:
+    try:
+        raise UnavailableError("nobody answers")
+    except UnavailableError as exc:
+        return exc
 
 
 def test_a_log_that_begins_above_what_was_committed_shows_nothing_of_it(tmp_path: Path) -> None:

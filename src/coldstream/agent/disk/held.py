@@ -10,25 +10,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from errno import ENOENT
 from functools import partial
 from pathlib import Path
 
-from coldstream.agent.disk import removed
+from coldstream.agent.disk import aside, removed
 from coldstream.agent.disk.files import LogFile, LogFiles, Stamp
 from coldstream.agent.disk.held_files import HeldFiles
 from coldstream.agent.disk.removed import Handle, OfStream, first_of, identity_of, numbers, pair
 from coldstream.names import INDEX_SUFFIX, SEGMENT_SUFFIX
 from coldstream.osiris.segment import index_name, segment_name
 
-_TOO_FEW_FILES = (
-    "too few files may be open (LimitNOFILE, `ulimit -n`), or more than 256 segments of one stream"
-    " wait: some that are not uploaded are not held, and local retention or a deletion may take"
-    " them from under an upload"
-)
-_OVER_BUDGET = (
-    "files that the broker has removed and that are not uploaded took more than held_bytes, so the"
-    " oldest were let go; uploads are behind retention: raise held_bytes if the disk has room"
-)
 #: Segments of one stream that are held at the most; the oldest go first, and the newest is one.
 _OF_ONE_STREAM = 256
 
@@ -44,7 +36,6 @@ class Held:
     Where there are not enough files, streams of which an older segment waits are served first:
     the newest is the last that retention takes. Where removed files take more than the budget, the
     stream that has most of them lets go first: the others have done nothing.
-
     """
 
     def __init__(self, files: LogFiles, *, budget: int, most: int) -> None:
@@ -67,9 +58,8 @@ class Held:
         return self._all.unlinked
 
     def words(self) -> list[str]:
-        """What a person should know of files that are not held."""
-        words = [_TOO_FEW_FILES] if self.lacking else []
-        return [*words, _OVER_BUDGET] if self.dropped else words
+        """As `HeldFiles` says."""
+        return self._all.words()
 
     def names(self, directory: Path) -> Sequence[str]:
         """Names of the files in a directory, and of what it has lost at its lower end.
@@ -136,9 +126,10 @@ class Held:
         with self._all.of(directory.name, new=True) as held:
             there = removed.standing(there, held.files)
             held.seen, held.since = None, needed[0] if needed else None
+            held.durable = since
             late = {name for name, (each, _) in held.replaced.items() if each.once <= since}
             self._all.drop_replaced(held, late)
-            self._all.drop(held, self._needless(held, directory, there, wanted))
+            self._let_go(held, directory, self._needless(held, directory, there, wanted))
             with self._all.counted(held, directory.name):
                 held.lacking = 2 * beyond
                 for each in needed:
@@ -218,14 +209,18 @@ class Held:
         gap = segments[at] > position and (last is None or int(last["offset"]) < position)
         return segments[at] if gap else segments[at - 1]
 
-    @contextmanager
-    def kept(self, directory: Path) -> Generator[dict[str, Handle], None, None]:
-        """What is held of a stream, by name, whatever is in the directory now.
-
-        Of two files of one name, the one that was there before.
-        """
+    def before(self, directory: Path, epoch: int) -> dict[str, int]:
+        """What is held of an epoch and older ones, whatever is there now; as `aside.of_epoch`."""
         with self._using(directory, replaced=True) as held:
-            yield held
+            return aside.of_epoch(held, epoch)
+
+    @contextmanager
+    def open_before(self, directory: Path, name: str) -> Generator[LogFile, None, None]:
+        """The held file of this name; of two, the one that was there before."""
+        with self._using(directory, replaced=True) as held:
+            if name not in held:
+                raise FileNotFoundError(ENOENT, "it is not held", f"{directory}/{name}")
+            yield held[name].file
 
     @contextmanager
     def _using(
@@ -362,11 +357,30 @@ class Held:
         for first in removed.cut_off(held.files, there, held.since or 0, stamp, open_file):
             self._replace(held, first)
 
+    def _let_go(self, held: OfStream, directory: Path, names: Collection[str]) -> None:
+        for first in numbers(names):
+            if self._is_there(held, directory, index_name(first)):
+                self._all.drop(held, held.files.keys() & pair(first) & set(names))
+            else:
+                self._replace(held, first)
+
+    def _is_there(self, held: OfStream, directory: Path, name: str) -> bool:
+        """Whether a held file is in the directory, and not another one of its name."""
+        try:
+            identity = identity_of(self._files.stamp(directory, name))
+        except OSError:
+            return False
+        return name in held.files and held.files[name].identity == identity
+
     def _replace(self, held: OfStream, first: int) -> None:
-        """Others have taken the place of a segment: what was committed of it is kept aside."""
+        """Others may have taken the place of a segment: what was committed of it is kept aside."""
         names = held.files.keys() & pair(first)
-        if first >= (held.since or 0) and any(held.files[each].once > first for each in names):
-            self._all.replace(held, {each: held.files[each].file.size() for each in names})
+        sizes: dict[str, int] = {}
+        with suppress(OSError):  # what cannot be read is of no use
+            if aside.is_worth_keeping(held, first):
+                sizes = {each: held.files[each].file.size() for each in names}
+        if sizes:
+            self._all.replace(held, sizes)
         else:
             self._all.drop(held, names)
 

@@ -18,6 +18,16 @@ from coldstream.agent.disk.removed import Handle, OfStream, first_of, pair
 #: So many streams at the most are tried for one that can let go; the next look tries again.
 _ASKED = 8
 
+_TOO_FEW_FILES = (
+    "too few files may be open (LimitNOFILE, `ulimit -n`), or more than 256 segments of one stream"
+    " wait: some that are not uploaded are not held, and local retention or a deletion may take"
+    " them from under an upload"
+)
+_OVER_BUDGET = (
+    "files that the broker has removed and that are not uploaded took more than held_bytes, so the"
+    " oldest were let go; uploads are behind retention: raise held_bytes if the disk has room"
+)
+
 
 class HeldFiles:
     """The held files of all streams.
@@ -39,6 +49,11 @@ class HeldFiles:
         self._idle: dict[str, None] = {}  # streams of which only the newest segment is held
         self._count = 0
         self.lacking = self.dropped = self.unlinked = 0
+
+    def words(self) -> list[str]:
+        """What a person should know of files that are not held."""
+        words = [_TOO_FEW_FILES] if self.lacking else []
+        return [*words, _OVER_BUDGET] if self.dropped else words
 
     def stream(self, name: str, *, new: bool = False) -> OfStream:
         """What is held of a stream; with `new` it is remembered even if nothing was so far."""
@@ -124,14 +139,16 @@ class HeldFiles:
     def replace(self, held: OfStream, sizes: Mapping[str, int]) -> None:
         """Keep files aside whose places others have taken; let go of them where that is too much.
 
+        The first of a name stays: it is of the epoch that has the claim, later ones may have none.
+
         Args:
             held: of the stream.
             sizes: bytes of each of them.
         """
-        self.drop_replaced(held, held.replaced.keys() & sizes.keys())
+        known = held.replaced.keys() & sizes.keys()
         with self._lock:
             more = sum(sizes.values()) - sum(held.removed.get(name, 0) for name in sizes)
-            fits = self.unlinked + more <= self._budget
+            fits = not known and self.unlinked + more <= self._budget
             if fits:
                 self.unlinked += more
                 for name, size in sizes.items():

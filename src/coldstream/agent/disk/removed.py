@@ -78,6 +78,7 @@ class OfStream:
         seen: the directory, and what was committed, when all that had come was held without a
             look; None if it never was.
         since: the first segment that is to be held; None if nobody has said.
+        durable: all below was in the manifest at the last look.
         doubted: for which epoch it was doubted last; 0 for none, or one that nobody knows.
         lock: of all this; whoever has it may read files, which may take long.
     """
@@ -88,6 +89,7 @@ class OfStream:
     lacking: int = 0
     seen: object = None
     since: int | None = None
+    durable: int = 0
     doubted: int = 0
     lock: RLock = field(default_factory=RLock)
 

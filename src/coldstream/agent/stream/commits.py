@@ -17,7 +17,7 @@ from coldstream.errors import (
     RefusedFragmentError,
     UnavailableError,
 )
-from coldstream.manifest.catalog import QueueName
+from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.plans import agent_requests as asking
 from coldstream.plans.claim import LocalChunk, LocalHistory
 from coldstream.plans.told_log import MAX_QUESTIONS, Question, Subject, ToldLog
@@ -138,6 +138,20 @@ class Commits:
             )
             item = item or self.context.catalog.get(self.stream)
         raise InternalError("the function asks without end", stream=self.stream)
+
+    def shift(self, item: CatalogItem | None) -> int:
+        """What is to be added to the broker's epoch; 0 where there is no root, or none yet.
+
+        Raises:
+            CorruptDataError: the root is damaged.
+            UnavailableError: S3 or DynamoDB did not answer.
+        """
+        if item is None or not item.root_key:
+            return 0
+        try:
+            return load(self.context, item.stream).root.shift
+        except NotFoundError:
+            return 0  # the function says what that means
 
     def commit(self, *, thorough: bool = False) -> CommitReport:
         """Have all committed that follows the manifest; what its root is then.

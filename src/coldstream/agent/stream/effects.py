@@ -89,6 +89,13 @@ class Unclaimed:
 
 
 @dataclass(frozen=True, slots=True)
+class Salvaging:
+    """What brokers have lost is uploaded before the claim; first offsets of its slices."""
+
+    begun: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """The stream is claimed."""
 
@@ -144,6 +151,7 @@ Event = (
     | TurnRead
     | Rested
     | Unclaimed
+    | Salvaging
     | Claimed
     | CutTo
     | BeginsAbove

@@ -259,6 +259,7 @@ class StreamFollower:
                 self._performer.cutter.restart_at(self.course.position)
             self._tell()
             return
+        self._performer.salvage.failed(piece.first_offset, error)
         failure = self._failure(error, now)
         self.course = between.given_back(
             self.course, piece.first_offset, failure.error, now, failure.again_at
@@ -275,6 +276,8 @@ class StreamFollower:
     def _failure(self, exc: Exception, now: float) -> Failed:
         error = translated(exc, self.log)
         error.located(stream=self.log.stream)
+        # Its frames hold the course before, whose error's hold the one before that, and so on.
+        error.__traceback__ = exc.__traceback__ = None
         if not self.settings.once:
             error = self._lone.judged(error, now, anew=self.course.error is None)
         where = place(self.settings, self.context.prefix)

@@ -22,12 +22,11 @@ from coldstream.agent.telling.progress import (
     of_other_name,
     of_truncation,
 )
-from coldstream.errors import InternalError, NotFoundError
+from coldstream.errors import InternalError
 from coldstream.manifest.catalog import CatalogItem, QueueName
 from coldstream.manifest.ledger import Ledger
 from coldstream.names import MAX_OFFSET
 from coldstream.remote.context import Context
-from coldstream.remote.roots import load
 from coldstream.usecases.claim import Claimed
 from coldstream.usecases.commit_runs import CommitReport
 
@@ -64,8 +63,6 @@ def open_stream(
     limit: int,
     settings: AgentSettings,
     name: QueueName,
-    now: float,
-    now_ms: int,
 ) -> Opened | None:
     """Anchor and claim a stream; None while it has no committed chunk.
 
@@ -80,8 +77,6 @@ def open_stream(
         limit: all local offsets below this are committed.
         settings: of the agent.
         name: which queue it belongs to.
-        now: monotonic seconds.
-        now_ms: the wall clock, ms since the Unix epoch.
 
     Raises:
         ColdstreamError: as `Commits` and `Gaps`.
@@ -97,15 +92,14 @@ def open_stream(
     gaps.see_first(item)
     if item is not None:
         check_not_deleted(item)
-    shift = _shift(context, item)
+    shift = commits.shift(item)
     epoch = newest[-1].epoch + shift
-    if salvage.before_claim(item, shift, limit=limit, now=now, now_ms=now_ms):
-        item = context.catalog.get(stream)
     _prepare(item, segments[0], epoch, gaps, committed=limit)
+    left = salvage.claims(item, shift, limit=limit)
     history = CommittedHistory(log, limit, newest[-1].epoch)
     claimed = commits.claim(epoch, segments[0], name, history, gaps.check_alone, shift=shift)
     gaps.see_first(claimed.loaded.item)
-    salvage.claimed()
+    salvage.claimed(left)
     if item is None and claimed.loaded.item.first_offset == segments[0]:
         gaps.tell_beginning(segments[0])
     for notice in _notices_of(claimed, name, log, context.prefix, settings):
@@ -118,21 +112,6 @@ def open_stream(
     look = settings.once and not report.waiting
     claimed_at = claimed.loaded.root.next_offset
     return Opened(epoch, shift, ledger, claimed_at, report, gaps.pending(report) if look else None)
-
-
-def _shift(context: Context, item: CatalogItem | None) -> int:
-    """What is to be added to the broker's epoch; 0 where there is no root, or none yet.
-
-    Raises:
-        CorruptDataError: the root is damaged.
-        UnavailableError: S3 or DynamoDB did not answer.
-    """
-    if item is None or not item.root_key:
-        return 0
-    try:
-        return load(context, item.stream).root.shift
-    except NotFoundError:
-        return 0  # the function says what that means
 
 
 def _prepare(

@@ -37,6 +37,7 @@ from coldstream.agent.stream.effects import (
     Rest,
     Restart,
     Rested,
+    Salvaging,
     Seen,
     TellTakeOver,
     TurnRead,
@@ -66,6 +67,7 @@ class Performer:
         catch_up: makes the manifest follow.
         strangers: compares what others have uploaded.
         gaps: goes on where something is missing.
+        salvage: has what brokers have lost uploaded before a claim.
         notices: what a person should know although the stream goes on.
         holes: ranges [first, next) that were declared lost, oldest first.
     """
@@ -85,8 +87,8 @@ class Performer:
     catch_up: CatchUp = field(init=False)
     strangers: Strangers = field(init=False)
     gaps: Gaps = field(init=False)
+    salvage: Salvage = field(init=False)
     _commits: Commits = field(init=False)
-    _salvage: Salvage = field(init=False)
     _joined: bool = field(init=False, default=False)
     _newest: int | None = field(init=False, default=None)  # segment at the last look
 
@@ -95,9 +97,11 @@ class Performer:
         members = self.members or (LastCopy() if settings.last_copy else None)
         self._commits = Commits(context, self.function, log.stream, self.pause)
         self.gaps = Gaps(context, self._commits, log, members, self.pause)
-        self._salvage = Salvage(context, self._commits, log, settings, self.held, self.notices)
+        self.salvage = Salvage(
+            context, self._commits, log, self._new_cutter, self.held, self.notices
+        )
         every = 0.0 if settings.once else settings.compare_seconds
-        self.cutter = Cutter(log, settings, self.lanes)
+        self.cutter = self._new_cutter()
         self.strangers = Strangers(context, log, every, self.notices)
         self.catch_up = CatchUp(
             context, log.stream, settings, self.requests, self._commits, self.notices
@@ -113,10 +117,12 @@ class Performer:
         """As the class says."""
         return self.gaps.holes
 
+    def _new_cutter(self) -> Cutter:
+        return Cutter(self.log, self.settings, self.lanes)
+
     def steer(self, settings: AgentSettings) -> None:
         """Go on with other settings."""
-        self.settings = self._salvage.settings = settings
-        self.cutter.settings = self.catch_up.settings = settings
+        self.settings = self.cutter.settings = self.catch_up.settings = settings
 
     def perform(
         self, effect: Effect, course: Course, seen: Seen, jobs: list[Job]
@@ -136,12 +142,12 @@ class Performer:
         self.gaps.patience = patience = self._patience()
         # One that stands by comes to its own look as much later, and its time begins then.
         self.gaps.turn = patience if seen.writer else 0.0
-        self._salvage.note(seen.epoch, seen.committed)
+        self.salvage.note(seen.epoch, seen.committed)
         match effect:
             case Cut():
                 yield from self._cut(effect, course, seen, jobs)
             case OpenStream(limit):
-                yield self._open(limit, course, seen)
+                yield self._open(limit, course, seen, jobs)
             case Restart(offset):
                 self.cutter.restart_at(offset)
             case Bridge(epoch, begin, limit):
@@ -205,8 +211,8 @@ class Performer:
         if fault is not None:
             raise fault
 
-    def _open(self, limit: int, course: Course, seen: Seen) -> Event:
-        """Anchor and claim the stream."""
+    def _open(self, limit: int, course: Course, seen: Seen, jobs: list[Job]) -> Event:
+        """Anchor and claim the stream, once all is uploaded that the claim would leave behind."""
         if self.held is not None and not course.vanished:
             # What a new epoch has cut off must not be taken for what retention has removed; but
             # what that removed while the remote tier did not answer is nowhere else.
@@ -214,17 +220,18 @@ class Performer:
                 self.held.doubt(self.log.directory, epoch=seen.epoch)
             self._hold(course)
             self._show_gap(self.held, course)
+        look = Look(seen.now, seen.now_ms, limit, seen.most, flush=True, hole_end=None)
+        if self.salvage.cut(look, jobs):
+            return Salvaging(tuple(job.piece.first_offset for job in jobs))
         opened = open_stream(
             self.context,
             self._commits,
             self.log,
             self.gaps,
-            self._salvage,
+            self.salvage,
             limit=limit,
             settings=self.settings,
             name=self.names.get(self.log.stream, QueueName()),
-            now=seen.now,
-            now_ms=seen.now_ms,
         )
         if opened is None:
             return Unclaimed(bool(self.log.chunks_near(MAX_OFFSET, committed=MAX_OFFSET)))

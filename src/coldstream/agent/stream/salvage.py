@@ -4,32 +4,39 @@ A committed chunk is on most members, so a later epoch goes on from it, unless t
 disks, or with their power what was not on them yet. The next claim then cuts off what the remote
 tier has in the place of the new history, and keeps that in quarantine. What still waited for its
 upload would be nowhere. So it is uploaded first, under the claim that still stands, as it would
-have been a moment earlier; and what is not held any more is told.
+have been a moment earlier; and what cannot be is told. That takes the way of all uploads, and ends:
+where nothing comes of it, the new history waits no longer.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, replace
 from errno import ENOENT
 from pathlib import Path
+
+import numpy as np
 
 from coldstream.agent.disk.files import LogFile, Stamp
 from coldstream.agent.disk.held import Held
 from coldstream.agent.disk.log import StreamLog
-from coldstream.agent.disk.removed import Handle
-from coldstream.agent.sending.slices import Job, fragment_size, upload
-from coldstream.agent.settings import AgentSettings
+from coldstream.agent.sending.slices import Job
 from coldstream.agent.stream.commits import Commits
 from coldstream.agent.stream.cutting import Cutter, Look, OwnClaim
 from coldstream.agent.telling.progress import Notices, of_lost, of_salvaged
-from coldstream.errors import CorruptDataError
+from coldstream.errors import ColdstreamError, CorruptDataError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.names import MAX_OFFSET
 from coldstream.osiris.segment import index_name
 from coldstream.remote.context import Context
+from coldstream.usecases.quarantine import current_record
+
+#: So often something is uploaded from one offset on; then what is behind it is given up.
+_TRIES = 10
+#: Epochs that are remembered until a claim: the first, which has one, and the last.
+_EPOCHS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +46,12 @@ class Proved:
     Attributes:
         epoch: of its chunks; 0 for nothing.
         limit: all offsets below this were committed.
+        begin: where its own chunks begin; 0 if unknown.
     """
 
     epoch: int = 0
     limit: int = 0
+    begin: int = 0
 
 
 @dataclass(slots=True)
@@ -53,7 +62,7 @@ class Salvage:
         context: where.
         commits: of the stream.
         log: the directory.
-        settings: of the agent.
+        cutter: makes one, as settings and link say now.
         held: what stays readable although it was removed; None if nothing does.
         notices: takes what a person should know.
     """
@@ -61,11 +70,16 @@ class Salvage:
     context: Context
     commits: Commits
     log: StreamLog
-    settings: AgentSettings
+    cutter: Callable[[], Cutter]
     held: Held | None
     notices: Notices
     _last: Proved = field(default_factory=Proved)
-    _before: Proved = field(default_factory=Proved)  # of earlier epochs, the one that had most
+    _earlier: list[Proved] = field(default_factory=list)
+    _first: int | None = None  # what is uploaded begins here
+    _end: int = MAX_OFFSET  # nothing from here on can be read
+    _why: str = "this agent does not hold them"
+    _tried: tuple[int, int] = (-1, 0)  # from where, and how often
+    _sent: bool = False  # something was uploaded that is not committed yet
 
     def note(self, epoch: int, limit: int) -> None:
         """Take what is proved now.
@@ -75,91 +89,141 @@ class Salvage:
             limit: all offsets below this are.
         """
         if epoch > self._last.epoch:
-            self._before = max(self._before, self._last, key=lambda each: each.limit)
-            self._last = Proved(epoch, limit)
+            if self._last.epoch:
+                self._earlier = [*self._earlier[: _EPOCHS - 1], self._last]
+            self._last = Proved(epoch, limit, begin_of(self.log, epoch))
         elif epoch and epoch == self._last.epoch and limit > self._last.limit:
-            self._last = Proved(epoch, limit)
+            self._last = replace(self._last, limit=limit)
 
-    def before_claim(
-        self, item: CatalogItem | None, shift: int, *, limit: int, now: float, now_ms: int
-    ) -> bool:
-        """Upload and commit what the log of a new epoch has no more, as far as it is held.
-
-        Whether anything was.
+    def cut(self, look: Look, jobs: list[Job]) -> bool:
+        """Cut what a claim would leave behind; whether the claim has to wait for its upload.
 
         Args:
-            item: of the stream; None if it was never claimed.
-            shift: by which the epochs of its claims are above those of the broker's chunks.
-            limit: all local offsets below this are committed.
-            now: monotonic seconds.
-            now_ms: the wall clock, ms since the Unix epoch.
+            look: what of the log of the new epoch is committed, and how many slices may be cut.
+            jobs: takes the slices.
 
         Raises:
-            ColdstreamError, OSError: as `upload` and `Commits.commit`; nothing is given up yet.
+            ColdstreamError, OSError: the log, or what was uploaded, could not be looked at.
         """
-        durable = 0 if item is None else item.next_offset
-        first = lost_from(self.log, self._before, committed=limit, durable=durable)
-        if first is None:
+        if not self._earlier or self.held is None:
             return False
-        end = first
+        item = self.context.catalog.get(self.log.stream)
+        if item is None:
+            return False
+        if self._sent:
+            self.commits.commit(thorough=True)
+            self._sent, item = False, self.context.catalog.get(self.log.stream)
+        shift = self.commits.shift(item)
+        old = self._of(item, shift)
+        if item is None or old is None:
+            return False
+        first = lost_from(self.log, old, committed=look.limit, durable=item.next_offset)
         # Where the log begins above the manifest it cannot be compared with what is uploaded.
-        joins = self.log.segments()[0] <= durable
-        if item is not None and item.epoch == self._before.epoch + shift and joins:
-            end = max(end, min(self._upload(item, shift, now, now_ms), self._before.limit))
-        before, last = self._before, self._last
-        if end > first:
-            self.notices.append(of_salvaged(self.log.stream, first, end, before.epoch, last.epoch))
-        if end < before.limit:
-            self.notices.append(
-                of_lost(self.log.stream, end, before.limit, before.epoch, last.epoch)
-            )
-        return end > first
+        if first is None or self.log.segments()[0] > item.next_offset:
+            return False
+        self._first = first if self._first is None else min(first, self._first)
+        if look.most <= 0:
+            return True
+        at, times = self._tried
+        self._tried = item.next_offset, times + 1 if at == item.next_offset else 1
+        if self._tried[1] > _TRIES:
+            return False
+        self._cut(self.held, item, shift, old, look, jobs)
+        self._sent = bool(jobs)
+        return self._sent
 
-    def claimed(self) -> None:
+    def failed(self, first: int, error: ColdstreamError) -> None:
+        """An upload has failed for good.
+
+        Args:
+            first: offset of its slice.
+            error: why.
+        """
+        if self._first is None:
+            return
+        self._why = f"what this agent holds could not be uploaded ({error.reason})"
+        if isinstance(error, CorruptDataError):
+            self._end = min(self._end, max(first, error.offset or first))
+
+    def claims(self, item: CatalogItem | None, shift: int, *, limit: int) -> Sequence[str]:
+        """What there is to say of what a claim leaves behind, once it is made.
+
+        Args:
+            item: of the stream as it is before; None if it was never claimed.
+            shift: by which the epochs of its claims are above those of the broker's chunks.
+            limit: all local offsets below this are committed.
+
+        Raises:
+            ColdstreamError, OSError: nobody can say.
+        """
+        return [words for each in self._earlier for words in self._words(each, item, shift, limit)]
+
+    def claimed(self, words: Sequence[str]) -> None:
         """The epoch is claimed: nothing that an older one had can be put in any more."""
-        self._before = Proved()
+        for each in words:
+            self.notices.append(each)
+        if not self._earlier:
+            return
+        self._earlier, self._first, self._end = [], None, MAX_OFFSET
+        self._tried, self._sent = (-1, 0), False
         if self.held is not None:
             self.held.let_go(self.log.directory)
 
-    def _upload(self, item: CatalogItem, shift: int, now: float, now_ms: int) -> int:
-        """Up to which offset the manifest has the old history then."""
-        if self.held is None:
-            return item.next_offset
-        cutter = Cutter(self.log, self.settings)
+    def _of(self, item: CatalogItem | None, shift: int) -> Proved | None:
+        """What was proved in the epoch that has the claim."""
+        claimed = [each for each in self._earlier if item and each.epoch + shift == item.epoch]
+        return claimed[0] if claimed else None
+
+    def _cut(
+        self, held: Held, item: CatalogItem, shift: int, old: Proved, look: Look, jobs: list[Job]
+    ) -> None:
+        files = _Old(held, held.before(self.log.directory, old.epoch))
+        log = StreamLog(self.log.directory, files)
+        segments, claim = log.segments(), OwnClaim(item.epoch, shift, item.ledger)
+        cutter = replace(self.cutter(), log=log)
         cutter.restart_at(item.next_offset)
-        claim = OwnClaim(item.epoch, shift, item.ledger)
-        with self.held.kept(self.log.directory) as kept:
-            cutter.log = log = StreamLog(self.log.directory, _Kept(kept))
-            segments = log.segments()
-            for segment in segments[max(0, bisect_right(segments, item.next_offset) - 1) :]:
-                # What a file had above was perhaps never committed, and cut off later.
-                limit = min(self._before.limit, kept[index_name(segment)].once)
-                look = Look(now, now_ms, limit, most=1, flush=True, hole_end=None)
-                try:
-                    while job := _next(cutter, segment, claim, look):
-                        self._put(job)
-                except CorruptDataError:
-                    break  # what is held goes on above
-        report = self.commits.commit(thorough=True)
-        # Who has claimed the new epoch meanwhile has shut out what was uploaded.
-        return report.next_offset if report.root.epoch == item.epoch else item.next_offset
+        for segment in segments[max(0, bisect_right(segments, item.next_offset) - 1) :]:
+            # What a file had above was perhaps never committed, and cut off later.
+            limit = min(old.limit, self._end, files.once[index_name(segment)])
+            with suppress(CorruptDataError):  # what is held goes on above, or is damaged
+                cutter.cut([segment], claim, replace(look, limit=limit, flush=True), jobs)
+            if len(jobs) >= look.most or cutter.position < limit:
+                break
 
-    def _put(self, job: Job) -> None:
-        upload(
-            self.context.store,
-            job.log,
-            job.piece,
-            job.placement,
-            prefix=self.context.prefix,
-            uid=self.context.new_uid(),
-            buffer=bytearray(fragment_size(job.piece)),
-        )
+    def _words(
+        self, old: Proved, item: CatalogItem | None, shift: int, limit: int
+    ) -> Iterator[str]:
+        stream, epoch = self.log.stream, self._last.epoch
+        claimed = item is not None and item.epoch == old.epoch + shift
+        durable = item.next_offset if item is not None and claimed else old.begin
+        first = lost_from(self.log, old, committed=limit, durable=durable)
+        if item is not None and claimed and self._first is not None:
+            end = min(item.next_offset, old.limit)
+            if end > self._first:
+                yield of_salvaged(stream, self._first, end, old.epoch, epoch)
+        elif item is not None and item.epoch > old.epoch + shift and first is not None:
+            # Who has claimed it meanwhile has kept what was uploaded.
+            _, record = current_record(self.context, stream)
+            kept = [each.next_offset for each in record.timelines if each.epoch > old.epoch + shift]
+            first = max(first, *kept, 0)
+        if first is not None and first < old.limit:
+            yield of_lost(stream, first, old.limit, old.epoch, epoch, self._why)
 
 
-def _next(cutter: Cutter, segment: int, claim: OwnClaim, look: Look) -> Job | None:
-    jobs: list[Job] = []
-    cutter.cut([segment], claim, look, jobs)
-    return jobs[0] if jobs else None
+def begin_of(log: StreamLog, epoch: int) -> int:
+    """Where the chunks of the newest epoch of a log begin; 0 if that cannot be read now."""
+    begin = 0
+    with suppress(CorruptDataError, OSError):
+        for first in reversed(log.segments()):
+            view = log.view(first, since=first, closed=False)
+            if view is None:
+                continue
+            at = int(np.searchsorted(view.records["epoch"], np.uint64(epoch)))
+            if at < len(view.records):
+                begin = int(view.records["offset"][at])
+            if at:
+                break
+    return begin
 
 
 def lost_from(log: StreamLog, before: Proved, *, committed: int, durable: int) -> int | None:
@@ -176,30 +240,37 @@ def lost_from(log: StreamLog, before: Proved, *, committed: int, durable: int) -
     Raises:
         CorruptDataError, OSError: the log cannot be read.
     """
-    newest = log.chunks_near(MAX_OFFSET, committed=committed)
-    if not before.epoch or durable >= before.limit or not newest:
+    if durable >= before.limit:
         return None
-    if newest[-1].epoch <= before.epoch:
+    near = log.chunks_near(before.limit, committed=committed)
+    if not near or near[-1].epoch <= before.epoch:
         return None
+    if near[0].epoch <= before.epoch and near[0].next_offset >= before.limit:
+        return None  # the log goes on from it, as nearly all do
     for chunk in log.chunks_between(durable, before.limit, committed=committed):
         if chunk.epoch > before.epoch:
             return max(durable, chunk.chunk_id)
-    return durable if newest[-1].chunk_id < before.limit else None
+    return durable if near[-1].chunk_id < before.limit else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """`LogFiles` of nothing but what is held."""
+class _Old:
+    """`LogFiles` of what is held of the log that was there before.
 
-    files: Mapping[str, Handle]
+    Attributes:
+        held: opens them.
+        once: by name: all below was committed when the file was last there.
+    """
+
+    held: Held
+    once: Mapping[str, int]
 
     def names(self, directory: Path) -> Sequence[str]:
-        return list(self.files)
+        del directory
+        return list(self.once)
 
     def open(self, directory: Path, name: str) -> AbstractContextManager[LogFile]:
-        if name not in self.files:
-            raise FileNotFoundError(ENOENT, "it is not held", f"{directory}/{name}")
-        return nullcontext(self.files[name].file)
+        return self.held.open_before(directory, name)
 
     def stamp(self, directory: Path, name: str) -> Stamp:
         raise FileNotFoundError(ENOENT, "the broker has removed it", f"{directory}/{name}")

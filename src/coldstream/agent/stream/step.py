@@ -35,6 +35,7 @@ from coldstream.agent.stream.effects import (
     Rest,
     Restart,
     Rested,
+    Salvaging,
     Seen,
     TellTakeOver,
     TurnRead,
@@ -73,6 +74,8 @@ def step(course: Course, seen: Seen, event: Event) -> Next:
             return _rested(course, unproved)
         case Unclaimed(unproved):
             return replace(course, state=Waiting(unproved=unproved)), ()
+        case Salvaging(begun):
+            return replace(course, flying=(*course.flying, *begun), moved_at=seen.now), ()
         case Claimed(opened):
             return _claimed(course, seen, opened)
         case CutTo():

@@ -196,11 +196,11 @@ def of_salvaged(stream: str, first: int, end: int, before: int, epoch: int) -> s
     )
 
 
-def of_lost(stream: str, first: int, end: int, before: int, epoch: int) -> str:
+def of_lost(stream: str, first: int, end: int, before: int, epoch: int, why: str) -> str:
     """What a person should know of what a broker has lost, and nobody has uploaded."""
     return Notice.at(
-        f"{_lost_by_brokers(first, end, before, epoch)} before they were uploaded, and this agent"
-        " does not hold them: they are in no tier",
+        f"{_lost_by_brokers(first, end, before, epoch)} before they were uploaded, and {why}: they"
+        " are in no tier",
         stream,
         first,
     )
