@@ -13,6 +13,7 @@ from coldstream.errors import NotFoundError, UnavailableError
 from coldstream.gateway.broker_tier import BrokerTier
 from coldstream.gateway.hand_off import Mark, end_of, has, mark_of
 from coldstream.gateway.remote import RemoteStream
+from coldstream.manifest.root import Root
 from coldstream.reader.spec import First, Last, Next, Offset, OffsetSpec, Timestamp
 
 
@@ -36,10 +37,8 @@ class Places:
 
     async def locate(self, spec: OffsetSpec) -> int:
         """As `TieredStream.locate`."""
-        first = end = 0
-        if self.remote is not None:
-            root = (await self.remote.snapshot()).root
-            first, end = root.first_offset, root.next_offset
+        root = Root(0, 0) if self.remote is None else (await self.remote.snapshot()).root
+        first, end = root.first_offset, root.next_offset
         has_history = first < end
         match spec:
             case First() if has_history:
@@ -49,9 +48,8 @@ class Places:
                 return value if value >= first else max(value, await self._lowest(first))
             case Timestamp() if self.remote is not None and has_history:
                 found = await self.remote.locate(spec)
-                if found <= first and self.broker is not None and await self._lowest(first) < first:
-                    # What the manifest has no more may be of that time, too.
-                    return min(found, await self.broker.locate(self.vhost, self.name, spec))
+                if self.broker is not None:
+                    found = await self._or_in_gap(self.broker, self.remote, spec, root, found)
                 if found < end:
                     return found
             case _:
@@ -124,6 +122,30 @@ class Places:
         """The first offset of both tiers, where the manifest's is `first`; raises as `locate`."""
         begin = await self.log_begin(first) if first else None
         return first if begin is None else min(begin, first)
+
+    async def _or_in_gap(
+        self, broker: BrokerTier, remote: RemoteStream, spec: Timestamp, root: Root, found: int
+    ) -> int:
+        """Where a time begins that the manifest has at `found`; raises as `locate`.
+
+        What the manifest has not, right before it, may be of that time, too: holes, or all below
+        its first offset.
+        """
+        low = await remote.holes_before(root, found)
+        if low <= root.first_offset:
+            low = 0
+        if low == found:
+            return found
+        try:
+            begin = await self.log_begin(low)
+            if begin is None or begin >= found:
+                return found
+            # Below `low` only if a clock fell and the time lies in another hole: not to be missed.
+            return min(found, await broker.locate(self.vhost, self.name, spec))
+        except UnavailableError:
+            if low >= root.first_offset and found < root.next_offset:
+                return low  # the read waits there, and history is not refused because of a hole
+            raise
 
     async def _locate_locally(self, broker: BrokerTier, spec: OffsetSpec, end: int) -> int:
         try:

@@ -18,6 +18,8 @@ from coldstream.gateway.hand_off import Mark, same_log
 from coldstream.gateway.look import SharedLook
 from coldstream.gateway.parcel import Parcel, parcels
 from coldstream.manifest.ledger import Ledger
+from coldstream.manifest.root import Root
+from coldstream.manifest.tree import holes_before
 from coldstream.osiris.bloom import FilterMatcher
 from coldstream.reader.follow import RangeRead
 from coldstream.reader.gap import Gap, GapReason
@@ -89,6 +91,15 @@ class RemoteStream:
     async def locate(self, spec: OffsetSpec) -> int:
         """As `StreamReader.locate`."""
         return await self._run(partial(self.reader.locate, spec))
+
+    async def holes_before(self, root: Root, offset: int) -> int:
+        """As `manifest.tree.holes_before`.
+
+        Raises:
+            NotFoundError, CorruptDataError, UnavailableError, PermissionDeniedError: from a group.
+        """
+        groups = self.reader.objects.groups
+        return await self._run(partial(holes_before, root, offset, groups))
 
     async def last_of_messages(self) -> Parcel | None:
         """The last chunk of messages; None if there is none. Raises as `read`."""

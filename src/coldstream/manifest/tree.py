@@ -68,6 +68,13 @@ def over_hole(root: Root, first: int, next_offset: int, fetch: Fetch) -> bool:
     return False
 
 
+def holes_before(root: Root, offset: int, fetch: Fetch) -> int:
+    """Where the holes begin of which the last ends at `offset`; `offset` where none does."""
+    while (leaf := leaf_at(root, offset - 1, fetch)) and leaf.kind is EntryKind.HOLE:
+        offset = max(leaf.first_offset, root.first_offset)
+    return offset
+
+
 def leaves_backwards(root: Root, fetch: Fetch) -> Iterator[Entry]:
     """Live fragments and holes from the youngest to the oldest."""
     return _backwards(root.entries, root.first_offset, fetch)
