@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
+from coldstream.errors import UnavailableError
+from coldstream.gateway.broker_tier import BrokerTier
+from coldstream.gateway.remote import RemoteStream
+from coldstream.gateway.stream import TieredStream
 from coldstream.manifest.entries import Entry
 from coldstream.manifest.root import LastChunk
 from coldstream.osiris.chunk import Chunk
-from coldstream.reader import Timestamp
-from tests.gateway.test_hand_over import NAME, logged
+from coldstream.reader import First, Offset, OffsetSpec, Timestamp
+from tests.gateway.test_hand_over import ALL, NAME, logged
 from tests.gateway.test_retention_gap import POLICIES, Read, Timed
 from tests.support.tier import Tier
 
@@ -117,3 +125,133 @@ def test_a_time_begins_where_the_two_tiers_together_have_the_first_chunk_of_it(
         for time in (number * 1000 - 500, number * 1000):
             first_of_it = next(n for n in there if n * 1000 >= time)
             assert read.locate(Timestamp(time)) == first_of_it, time
+
+
+class Away(Timed):
+    """Answers nothing before an instant of virtual time."""
+
+    def __init__(self, log: list[Chunk], until: float) -> None:
+        super().__init__(log)
+        self.now, self.until = 0.0, until
+
+    def ask(self) -> None:
+        if self.now < self.until:
+            raise UnavailableError("no answer")
+
+    async def extent(self, vhost: str, stream: str) -> tuple[int, int] | None:
+        self.ask()
+        return await super().extent(vhost, stream)
+
+    async def locate(self, vhost: str, stream: str, spec: OffsetSpec) -> int:
+        self.ask()
+        return await super().locate(vhost, stream, spec)
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Waits(Read):
+    """A read in the virtual time of its broker."""
+
+    def stream(self, pool: ThreadPoolExecutor) -> TieredStream:
+        assert isinstance(self.broker, Away)
+        return TieredStream(
+            "/", "s", RemoteStream(self.tier.reader(NAME), pool), cast(BrokerTier, self.broker),
+            None, lambda _, words: self.told.append(words), poll_seconds=0.001,
+            local_first=self.local_first, clock=lambda: self.broker.now, sleep=self.broker.sleep,
+        )  # fmt: skip
+
+
+@POLICIES
+def test_no_hole_is_passed_over_while_the_broker_that_may_have_it_is_away_for_a_while(
+    local_first: bool,
+) -> None:
+    """It was told lost, and the client went on without it, after a broker's restart."""
+    broker = Away(CLOCK, until=120)
+    read = Waits(with_holes(CLOCK, (10, 15)), broker, local_first=local_first)
+
+    assert read.follow(0, 40).ids == list(range(40))
+    assert all(words.startswith("the read at offset 10 tries again") for words in read.told)
+
+
+@POLICIES
+def test_a_dead_broker_does_not_stop_history_at_a_hole_for_ever(local_first: bool) -> None:
+    broker = Away(CLOCK, until=float("inf"))
+    holes = with_holes(CLOCK, (10, 12), (12, 15), (20, 22))
+    read = Waits(holes, broker, local_first=local_first)
+
+    assert read.follow(0, 30).ids == [*range(10), *range(15, 20), *range(22, 30)]
+    # Two that lie together are waited for once, and one that lies behind data anew.
+    assert 600 <= broker.now < 700
+    given_up = [words for words in read.told if "tries again" not in words]
+    assert [words.partition(" ")[2].split(" are ")[0] for words in given_up] == [
+        "10 to 11", "12 to 14", "20 to 21",
+    ]  # fmt: skip
+    assert all("the broker does not answer, and may have them" in words for words in given_up)
+    assert not any("lost" in words for words in read.told)
+
+
+def test_a_gap_of_retention_is_waited_for_however_long_the_broker_is_away() -> None:
+    broker = Away(CLOCK, until=4000)
+
+    assert Waits(with_holes(CLOCK, kept=20), broker).follow(5, 40).ids == list(range(5, 40))
+
+
+def test_a_store_that_does_not_answer_at_a_hole_is_no_dead_broker() -> None:
+    """Nothing is given up because S3 or the catalog was away for long."""
+    broker = Away(CLOCK, until=0)
+    read = Waits(with_holes(CLOCK, (10, 15)), broker)
+
+    async def run() -> None:
+        with ThreadPoolExecutor(4) as pool:
+            stream = read.stream(pool)
+            assert stream.remote is not None
+            snapshot = stream.remote.snapshot
+
+            async def away(**words: float) -> object:
+                if broker.now < 1000:
+                    raise UnavailableError("no answer of the catalog")
+                return await snapshot(**words)
+
+            stream.remote = cast(RemoteStream, _Instead(stream.remote, away))
+            async with contextlib.aclosing(stream.follow(0, ALL)) as batches:
+                async for batch in batches:
+                    read.found += [(str(batch.tier), each.chunk_id) for each in batch.parcels]
+                    if batch.next_offset >= 30:
+                        return
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert read.ids == list(range(30))
+
+
+class _Instead:
+    """A remote stream whose looks are answered by another function."""
+
+    def __init__(self, remote: RemoteStream, snapshot: object) -> None:
+        self.remote, self.snapshot = remote, snapshot
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.remote, name)
+
+
+def test_a_time_that_may_lie_in_a_hole_begins_with_it_while_the_broker_is_away() -> None:
+    """The read waits there: a time in old history is not refused because of a broker."""
+    read = Waits(with_holes(CLOCK, (0, 5), (10, 15)), Away(CLOCK, until=60))
+
+    assert read.locate(Timestamp(3_000)) == 0
+    assert read.locate(Timestamp(12_000)) == 10
+    assert read.locate(Timestamp(17_500)) == 18
+    assert read.follow(10, 40).ids == list(range(10, 40))
+
+
+@pytest.mark.parametrize(("kept", "holes"), [(5, []), (0, [(25, 30)]), (5, [(5, 8)])])
+def test_a_time_at_an_end_of_the_manifest_is_refused_while_the_broker_is_away(
+    kept: int, holes: list[tuple[int, int]]
+) -> None:
+    read = Waits(with_holes(CLOCK, *holes, kept=kept), Away(CLOCK, until=60))
+    at = 6_500 if (5, 8) in holes else 4_000 if kept else 27_000
+
+    with pytest.raises(UnavailableError):
+        read.locate(Timestamp(at))
+    assert read.locate(First()) == kept
+    assert read.locate(Offset(12)) == 12

@@ -41,6 +41,11 @@ _WELL_SECONDS = 2.0
 _ASK_AGAIN_SECONDS = 10.0
 #: Whoever waits for more of a log that may be another one looks as often whether his was deleted.
 _LOOK_SECONDS = 60.0
+#: So long a broker may not answer before a hole that it may have is passed over: longer than a node
+#: takes to start anew and its streams to elect a leader, and no longer than a person who reads
+#: history of a broker that is gone for good will bear. What lies there was declared lost; a gap of
+#: retention was not, so that one is waited for without an end.
+_HOLE_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,7 @@ class TieredStream:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     _given: Continuity = field(init=False)
     _missed: int = field(default=-1, init=False)  # what a member that was read has no more
+    _silent_since: float | None = field(default=None, init=False)  # the broker, at this hole
 
     def __post_init__(self) -> None:
         self._given = Continuity(self.vhost, self.name)
@@ -130,6 +136,8 @@ class TieredStream:
                 async with contextlib.aclosing(self._once(position, wanted)) as batches:
                     async for batch in batches:
                         self._given.check_joined(batch, position)
+                        if batch.gap is None:
+                            self._silent_since = None
                         yield batch
                         position = max(position, batch.next_offset)
                         if batch.parcels:
@@ -159,12 +167,10 @@ class TieredStream:
             async with contextlib.aclosing(chunks) as batches:
                 async for batch in batches:
                     gap = batch.gap
-                    if gap is not None and gap.reason is not GapReason.TRUNCATION:
-                        log_begin = await self._begin_in(gap)
+                    if gap is not None:
+                        log_begin = await self._begin_in(gap, batch.next_offset)
                         if log_begin is not None:
                             break
-                    if gap is not None:
-                        self._tell_gap(gap, batch.next_offset)
                     yield batch
                     due = max(due, batch.next_offset)
                     if begin is not None and due >= begin:
@@ -241,19 +247,45 @@ class TieredStream:
                 if batch.next_offset >= gap.next_offset:
                     return  # S3 has the rest
 
-    async def _begin_in(self, gap: Gap) -> int | None:
+    async def _begin_in(self, gap: Gap, upto: int) -> int | None:
         """Where the broker's log begins, if it has something of a gap of the manifest.
 
+        Otherwise the gap is passed over up to an offset, and a person is told.
+
         Raises:
-            UnavailableError: nobody can say, and it is not certain that all have lost it.
+            UnavailableError: nobody can say.
         """
-        try:
-            begin = await self._places.log_begin(gap.first_offset)
-        except UnavailableError:
-            if gap.reason is GapReason.HOLE:
-                return None  # who declared it has asked
-            raise
-        return begin if begin is not None and begin < gap.next_offset else None
+        begin = None
+        if gap.reason is not GapReason.TRUNCATION:
+            try:
+                begin = await self._places.log_begin(gap.first_offset)
+            except UnavailableError:
+                # Who declares a hole need not have asked: `repair --lost` does not.
+                if gap.reason is not GapReason.HOLE or not await self._is_given_up():
+                    raise
+                self.tell(
+                    self.name,
+                    f"offsets {gap.first_offset} to {gap.next_offset - 1} are a hole, and the"
+                    " broker does not answer, and may have them (asked again and again for"
+                    f" {_HOLE_SECONDS:.0f} s); the read goes on at {upto}",
+                )
+                return None
+        if begin is not None and begin < gap.next_offset:
+            return begin
+        self._tell_gap(gap, upto)
+        return None
+
+    async def _is_given_up(self) -> bool:
+        """Whether the broker has not answered at a hole for so long that the read goes on.
+
+        Raises:
+            UnavailableError: S3 or the catalog does not answer; the broker may be well.
+        """
+        if self.remote is not None:
+            await self.remote.snapshot()
+        if self._silent_since is None:
+            self._silent_since = self.clock()
+        return self.clock() - self._silent_since >= _HOLE_SECONDS
 
     def _passed_over(self, gap: Gap, upto: int) -> Batch:
         """What nobody has of a gap, up to an offset; a person is told."""
