@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
 from botocore.config import Config
 
 from coldstream.adapters.place import IN_LAMBDA
-from coldstream.adapters.s3_delete import S3Deleter
+from coldstream.adapters.s3_delete import ATTEMPTS
 from coldstream.cli.connect import aws_client
 from coldstream.ports import MAX_DELETE_MS
 
@@ -23,8 +21,7 @@ def longest_ms(config: Config) -> int:
     retries = config.retries
     tries = retries.get("total_max_attempts") or retries["max_attempts"]
     once = config.connect_timeout + config.read_timeout
-    outer = inspect.signature(S3Deleter).parameters["attempts"].default
-    return int(1000 * outer * (tries * once + (tries - 1) * _PAUSE_SECONDS))
+    return int(1000 * ATTEMPTS * (tries * once + (tries - 1) * _PAUSE_SECONDS))
 
 
 def test_no_delete_of_a_function_goes_on_for_longer() -> None:

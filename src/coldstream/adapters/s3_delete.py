@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # What XML 1.0 has no way to say, and the line ends that its readers turn into others.
 _NOT_IN_XML = re.compile(r"[^\t\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 #: How often a key is asked for that S3 does not report as gone.
-_ATTEMPTS = 4
+ATTEMPTS = 4
 
 
 class S3Deleter:
@@ -48,7 +48,7 @@ class S3Deleter:
         gone: set[str] = set()
         refused: set[str] = set()
         trouble: ColdstreamError | None = None
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             left = [key for key in wanted if key not in gone and key not in refused]
             if not left:
                 break

@@ -492,7 +492,7 @@ GUARDS: Mapping[str, Guard] = MappingProxyType(
             "a reader whose object is gone looks at the manifest again",
             lambda: edit(
                 follow.Followed.after_missing,
-                "if not self._replace():",
+                "if again or not self._replace():",
                 "if True:",
             ),
         ),
