@@ -119,7 +119,7 @@ class Salvage:
             return False
         first = lost_from(self.log, old, committed=look.limit, durable=item.next_offset)
         # Where the log begins above the manifest it cannot be compared with what is uploaded.
-        if first is None or self.log.segments()[0] > item.next_offset:
+        if first is None or next(iter(self.log.segments()), MAX_OFFSET) > item.next_offset:
             return False
         self._first = first if self._first is None else min(first, self._first)
         if look.most <= 0:
