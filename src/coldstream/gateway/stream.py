@@ -146,9 +146,8 @@ class TieredStream:
                 well = position > before or _was_well(exc, self.clock() - began)
                 failures = 0 if well else failures + 1
                 wait = min(_AGAIN_SECONDS * 2 ** min(failures, 10), _AGAIN_MOST)
-                self.tell(
-                    self.name, f"the read at offset {position} tries again in {wait:g} s: {exc}"
-                )
+                again = f"the read at offset {position} tries again in {wait:g} s: {exc}"
+                self.tell(self.name, again)
                 await self.sleep(wait)
             else:
                 failures = 0
@@ -211,7 +210,7 @@ class TieredStream:
                     await self._grown(position)
 
     async def _first_of(self, batches: AsyncGenerator[Batch, None], position: int) -> Batch | None:
-        """What comes first of a log that does not come so far as what was read; None if nothing.
+        """What comes first of a log that does not come as far as what was read; None if nothing.
 
         It may be that of a queue that was declared anew, and never come there.
 
@@ -240,8 +239,7 @@ class TieredStream:
         due = max(gap.first_offset, begin)
         if gap.first_offset < due:
             yield self._passed_over(gap, due)
-        chunks = self._locally(self.broker, due, wanted, gap)
-        async with contextlib.aclosing(chunks) as batches:
+        async with contextlib.aclosing(self._locally(self.broker, due, wanted, gap)) as batches:
             async for batch in batches:
                 yield batch
                 if batch.next_offset >= gap.next_offset:
@@ -263,12 +261,12 @@ class TieredStream:
                 # Who declares a hole need not have asked: `repair --lost` does not.
                 if gap.reason is not GapReason.HOLE or not await self._is_given_up():
                     raise
-                self.tell(
-                    self.name,
+                silent = (
                     f"offsets {gap.first_offset} to {gap.next_offset - 1} are a hole, and the"
                     " broker does not answer, and may have them (asked again and again for"
-                    f" {_HOLE_SECONDS:.0f} s); the read goes on at {upto}",
+                    f" {_HOLE_SECONDS:.0f} s); the read goes on at {upto}"
                 )
+                self.tell(self.name, silent)
                 return None
         if begin is not None and begin < gap.next_offset:
             return begin

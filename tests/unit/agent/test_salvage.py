@@ -12,7 +12,8 @@ from coldstream.agent.disk.files import DISK
 from coldstream.agent.disk.held import Held
 from coldstream.agent.disk.log import StreamLog
 from coldstream.agent.sending.slices import Job
-from coldstream.agent.stream.salvage import Proved, lost_from
+from coldstream.agent.stream.cutting import Look
+from coldstream.agent.stream.salvage import Proved, lost
 from coldstream.errors import CorruptDataError, PermissionDeniedError, UnavailableError
 from coldstream.osiris.segment import segment_name
 from coldstream.usecases.quarantine import current_record
@@ -40,13 +41,13 @@ class Proves(AllCommitted):
 class Scene:
     """Offsets below 100 are published, 200 are proved, and the rest waits for its upload."""
 
-    def __init__(self, site: Site, segment_bytes: int = SEGMENT) -> None:
+    def __init__(self, site: Site, segment_bytes: int = SEGMENT, budget: int = 2**30) -> None:
         claimed(site, 100)
         self.site, self.proves = site, Proves(200)
         write_stream(
             site.data_dir / STREAM, messages=200, chunk_messages=10, segment_bytes=segment_bytes
         )
-        self.held = Held(DISK, budget=2**30, most=1000)
+        self.held = Held(DISK, budget=budget, most=1000)
         self.steps = Steps(site, held=self.held, committed=self.proves)
         self.steps.step(most=0)
 
@@ -312,5 +313,54 @@ def test_a_log_that_begins_above_what_was_committed_shows_nothing_of_it(tmp_path
     site = Site(tmp_path)
     write(site, 50, start_offset=200, epochs=((2, 200),))
     log = StreamLog(tmp_path / STREAM, DISK)
-    assert lost_from(log, Proved(1, 200), committed=250, durable=100) is None
-    assert lost_from(log, Proved(1, 201), committed=250, durable=100) == 200
+    assert not lost(log, Proved(1, 200), committed=250, durable=100)
+    assert lost(log, Proved(1, 201), committed=250, durable=100) == range(200, 201)
+
+
+def test_a_damaged_log_holds_up_no_claim(scene: Scene) -> None:
+    """What lies before the damage is uploaded, and the damage is told, as without a new epoch."""
+    scene.lose(200, 260)
+    path = scene.site.data_dir / STREAM / segment_name(190)
+    path.write_bytes(path.read_bytes()[:-100])
+
+    scene.go_on()
+
+    assert tree(scene.site) == [(0, 190, "FRAGMENT")]
+    assert "190" in str(scene.steps.follower.progress.error)
+    item = scene.site.catalog.get(STREAM)
+    assert item is not None
+    assert item.epoch == 2
+    assert scene.cut_off() == []
+
+
+def test_a_damaged_record_of_what_was_cut_off_holds_up_no_claim(scene: Scene) -> None:
+    other = Steps(scene.site, committed=scene.proves)
+    scene.lose(0, 60)
+    other.go_on(2)
+    for key in scene.site.store.objects:
+        if "quarantine" in key:
+            scene.site.store.objects[key] = b"damaged"
+
+    said = scene.go_on()
+
+    assert scene.steps.follower.progress.error is None
+    assert any("in no tier" in each for each in said)
+
+
+def test_a_new_epoch_that_goes_on_from_all_that_was_committed_asks_nobody(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.lose(200, 260)
+    salvage = scene.steps.follower._performer.salvage
+    salvage.note(2, 260)
+    monkeypatch.setattr(scene.site.catalog, "get", no_answer)
+
+    assert not salvage.cut(Look(0.0, 0, 260, 3, flush=True, hole_end=None), [])
+
+
+def test_what_does_not_fit_beside_what_is_held_is_told(site: Site) -> None:
+    scene = Scene(site, budget=10_000)
+    scene.lose(0, 301)
+    scene.steps.step(most=0)
+
+    assert scene.held.dropped > 0

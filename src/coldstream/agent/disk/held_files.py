@@ -154,6 +154,8 @@ class HeldFiles:
                 for name, size in sizes.items():
                     held.removed.pop(name, None)
                     held.replaced[name] = held.files.pop(name), size
+            elif not known:
+                self.dropped += 1
         if not fits:
             self.drop(held, sizes.keys())
 

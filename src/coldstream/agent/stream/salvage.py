@@ -26,13 +26,14 @@ from coldstream.agent.sending.slices import Job
 from coldstream.agent.stream.commits import Commits
 from coldstream.agent.stream.cutting import Cutter, Look, OwnClaim
 from coldstream.agent.telling.progress import Notices, of_lost, of_salvaged
-from coldstream.errors import ColdstreamError, CorruptDataError
+from coldstream.errors import ColdstreamError, CorruptDataError, NotFoundError
 from coldstream.manifest.catalog import CatalogItem
 from coldstream.names import MAX_OFFSET
 from coldstream.osiris.segment import index_name
 from coldstream.remote.context import Context
 from coldstream.usecases.quarantine import current_record
 
+_NOT_HELD = "this agent does not hold them"
 #: So often something is uploaded from one offset on; then what is behind it is given up.
 _TRIES = 10
 #: Epochs that are remembered until a claim: the first, which has one, and the last.
@@ -77,7 +78,7 @@ class Salvage:
     _earlier: list[Proved] = field(default_factory=list)
     _first: int | None = None  # what is uploaded begins here
     _end: int = MAX_OFFSET  # nothing from here on can be read
-    _why: str = "this agent does not hold them"
+    _why: str = _NOT_HELD
     _tried: tuple[int, int] = (-1, 0)  # from where, and how often
     _sent: bool = False  # something was uploaded that is not committed yet
 
@@ -89,9 +90,12 @@ class Salvage:
             limit: all offsets below this are.
         """
         if epoch > self._last.epoch:
-            if self._last.epoch:
+            begin = 0
+            if self._last.epoch:  # of the first epoch nobody asks, and its log may be long
                 self._earlier = [*self._earlier[: _EPOCHS - 1], self._last]
-            self._last = Proved(epoch, limit, begin_of(self.log, epoch))
+                with suppress(CorruptDataError, OSError):
+                    begin = begin_of(self.log, epoch)
+            self._last = Proved(epoch, limit, begin)
         elif epoch and epoch == self._last.epoch and limit > self._last.limit:
             self._last = replace(self._last, limit=limit)
 
@@ -105,8 +109,10 @@ class Salvage:
         Raises:
             ColdstreamError, OSError: the log, or what was uploaded, could not be looked at.
         """
-        if not self._earlier or self.held is None:
-            return False
+        if self.held is None or not any(self._lost(each, look.limit) for each in self._earlier):
+            return False  # as nearly always; nobody was asked
+        if look.most <= 0:
+            return True
         item = self.context.catalog.get(self.log.stream)
         if item is None:
             return False
@@ -117,13 +123,11 @@ class Salvage:
         old = self._of(item, shift)
         if item is None or old is None:
             return False
-        first = lost_from(self.log, old, committed=look.limit, durable=item.next_offset)
+        lost = self._lost(old, look.limit, item.next_offset)
         # Where the log begins above the manifest it cannot be compared with what is uploaded.
-        if first is None or next(iter(self.log.segments()), MAX_OFFSET) > item.next_offset:
+        if not lost or next(iter(self.log.segments()), MAX_OFFSET) > item.next_offset:
             return False
-        self._first = first if self._first is None else min(first, self._first)
-        if look.most <= 0:
-            return True
+        self._first = min(lost.start, MAX_OFFSET if self._first is None else self._first)
         at, times = self._tried
         self._tried = item.next_offset, times + 1 if at == item.next_offset else 1
         if self._tried[1] > _TRIES:
@@ -165,9 +169,15 @@ class Salvage:
         if not self._earlier:
             return
         self._earlier, self._first, self._end = [], None, MAX_OFFSET
-        self._tried, self._sent = (-1, 0), False
+        self._why, self._tried, self._sent = _NOT_HELD, (-1, 0), False
         if self.held is not None:
             self.held.let_go(self.log.directory)
+
+    def _lost(self, old: Proved, limit: int, durable: int = 0) -> range:
+        """As `lost`; of a damaged log nobody can say it, and whoever cuts it tells the damage."""
+        with suppress(CorruptDataError):
+            return lost(self.log, old, committed=limit, durable=durable)
+        return range(0)
 
     def _of(self, item: CatalogItem | None, shift: int) -> Proved | None:
         """What was proved in the epoch that has the claim."""
@@ -196,40 +206,50 @@ class Salvage:
         stream, epoch = self.log.stream, self._last.epoch
         claimed = item is not None and item.epoch == old.epoch + shift
         durable = item.next_offset if item is not None and claimed else old.begin
-        first = lost_from(self.log, old, committed=limit, durable=durable)
+        lost = self._lost(old, limit, durable)
         if item is not None and claimed and self._first is not None:
             end = min(item.next_offset, old.limit)
             if end > self._first:
                 yield of_salvaged(stream, self._first, end, old.epoch, epoch)
-        elif item is not None and item.epoch > old.epoch + shift and first is not None:
-            # Who has claimed it meanwhile has kept what was uploaded.
-            _, record = current_record(self.context, stream)
-            kept = [each.next_offset for each in record.timelines if each.epoch > old.epoch + shift]
-            first = max(first, *kept, 0)
-        if first is not None and first < old.limit:
-            yield of_lost(stream, first, old.limit, old.epoch, epoch, self._why)
+        elif item is not None and item.epoch > old.epoch + shift and lost:
+            lost = range(max(lost.start, self._kept_by_others(old.epoch + shift)), lost.stop)
+        if lost:
+            yield of_lost(stream, lost.start, lost.stop, old.epoch, epoch, self._why)
+
+    def _kept_by_others(self, epoch: int) -> int:
+        """Up to where a newer claim than `epoch` has kept what was uploaded, as far as is known."""
+        try:
+            _, record = current_record(self.context, self.log.stream)
+        except (CorruptDataError, NotFoundError):
+            return 0  # that is told where somebody reads it, and holds up no claim
+        return max([each.next_offset for each in record.timelines if each.epoch > epoch], default=0)
 
 
 def begin_of(log: StreamLog, epoch: int) -> int:
-    """Where the chunks of the newest epoch of a log begin; 0 if that cannot be read now."""
-    begin = 0
-    with suppress(CorruptDataError, OSError):
-        for first in reversed(log.segments()):
-            view = log.view(first, since=first, closed=False)
-            if view is None:
-                continue
-            at = int(np.searchsorted(view.records["epoch"], np.uint64(epoch)))
-            if at < len(view.records):
-                begin = int(view.records["offset"][at])
-            if at:
-                break
+    """Where the first chunk of an epoch, or of a newer one, begins; MAX_OFFSET if there is none.
+
+    Reads the indexes of the newest segments, one after the other, and of older ones no more.
+
+    Raises:
+        CorruptDataError, OSError: the log cannot be read.
+    """
+    begin = MAX_OFFSET
+    for first in reversed(log.segments()):
+        view = log.view(first, since=first, closed=False)
+        if view is None:
+            continue
+        at = int(np.searchsorted(view.records["epoch"], np.uint64(epoch)))
+        if at < len(view.records):
+            begin = int(view.records["offset"][at])
+        if at:
+            break
     return begin
 
 
-def lost_from(log: StreamLog, before: Proved, *, committed: int, durable: int) -> int | None:
-    """The first offset that an earlier epoch had committed, and that another one has in the log.
+def lost(log: StreamLog, before: Proved, *, committed: int, durable: int) -> range:
+    """The offsets that an earlier epoch had committed, and whose place in the log a newer one has.
 
-    None if all of that is durable, or if the log does not show it: it may begin above.
+    Empty if all of that is durable, or if the log does not show it: it may begin above.
 
     Args:
         log: the directory.
@@ -240,17 +260,12 @@ def lost_from(log: StreamLog, before: Proved, *, committed: int, durable: int) -
     Raises:
         CorruptDataError, OSError: the log cannot be read.
     """
-    if durable >= before.limit:
-        return None
     near = log.chunks_near(before.limit, committed=committed)
     if not near or near[-1].epoch <= before.epoch:
-        return None
+        return range(0)
     if near[0].epoch <= before.epoch and near[0].next_offset >= before.limit:
-        return None  # the log goes on from it, as nearly all do
-    for chunk in log.chunks_between(durable, before.limit, committed=committed):
-        if chunk.epoch > before.epoch:
-            return max(durable, chunk.chunk_id)
-    return durable if near[-1].chunk_id < before.limit else None
+        return range(0)  # the log goes on from it, as nearly all do
+    return range(max(durable, begin_of(log, before.epoch + 1)), before.limit)
 
 
 @dataclass(frozen=True, slots=True)
